@@ -1,0 +1,86 @@
+"""lazyrich tells, before any training, how a deep network's training will go from random initialisation.
+
+The public names load their modules when first used, so that ``import lazyrich`` is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lazyrich.comparison import Comparison, compare
+    from lazyrich.errors import LazyrichError
+    from lazyrich.problem import (
+        DatasetData,
+        GaussianData,
+        LayerValues,
+        Network,
+        PowerLawData,
+        Problem,
+        SpectrumData,
+        Study,
+        Training,
+        dataset,
+        load_problem,
+        load_study,
+    )
+    from lazyrich.simulation import train
+    from lazyrich.theory import predict
+    from lazyrich.trajectory import Trajectory, load
+
+_HOMES = {
+    "comparison": ("Comparison", "compare"),
+    "errors": ("LazyrichError",),
+    "problem": (
+        "DatasetData",
+        "GaussianData",
+        "LayerValues",
+        "Network",
+        "PowerLawData",
+        "Problem",
+        "SpectrumData",
+        "Study",
+        "Training",
+        "dataset",
+        "load_problem",
+        "load_study",
+    ),
+    "simulation": ("train",),
+    "theory": ("predict",),
+    "trajectory": ("Trajectory", "load"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = [
+    "Comparison",
+    "DatasetData",
+    "GaussianData",
+    "LayerValues",
+    "LazyrichError",
+    "Network",
+    "PowerLawData",
+    "Problem",
+    "SpectrumData",
+    "Study",
+    "Training",
+    "Trajectory",
+    "compare",
+    "dataset",
+    "load",
+    "load_problem",
+    "load_study",
+    "predict",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"lazyrich.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'lazyrich' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

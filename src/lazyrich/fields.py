@@ -1,0 +1,80 @@
+"""The variables of a Trajectory's dataset: one layout for theory and training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lazyrich.problem import DatasetData, Problem
+from lazyrich.problem.datasets import load_data
+from lazyrich.problem.spectrum import output_names
+
+if TYPE_CHECKING:
+    import xarray
+
+_LONG_NAMES = {
+    "train_loss": "training loss",
+    "test_loss": "test loss",
+    "feature_kernel": "feature kernel H",
+    "gradient_kernel": "gradient kernel G",
+    "error_kernel": "weight error kernel C_v",
+    "sample_error_kernel": "sample error kernel C_Delta",
+    "feature_response": "response of h to a source in g",
+    "gradient_response": "response of g to a source in h",
+}
+_LOSS_UNITS = "mean squared error of the targets as trained on"
+
+
+def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping[str, np.ndarray]) -> xarray.Dataset:
+    """A dataset with labelled dimensions; steps that were not reached are NaN.
+
+    Parameters
+    ----------
+    problem : Problem
+    losses : dict of ndarray
+        Losses by output, shape (.., steps done, outputs); each also gives its mean over outputs. Names that end in
+        ``_of_seed`` have a leading seed dimension.
+    kernels : dict of ndarray
+        Shape (rows, rows) or (levels, rows, rows), rows running over (step, output).
+    """
+    import xarray
+
+    steps, names = problem.training.steps, output_names(problem.data)
+    variables = {}
+    for name, values in losses.items():
+        padded = _pad(np.asarray(values, dtype=float), steps, axis=-2)
+        leading = ("seed",) if name.endswith("_of_seed") else ()
+        attributes = {"long_name": _LONG_NAMES.get(name, name.replace("_", " ")), "units": _LOSS_UNITS}
+        variables[f"{name}_by_output"] = ((*leading, "step", "output"), padded, attributes)
+        if not name.endswith("_sem"):  # the error of a mean over outputs is not the mean of their errors
+            variables[name] = ((*leading, "step"), padded.mean(axis=-1), attributes)
+    for name, values in kernels.items():
+        rows = values.shape[-1] // len(names)
+        shaped = values.reshape(*values.shape[:-2], rows, len(names), rows, len(names))
+        shaped = _pad(_pad(shaped, steps, axis=-4), steps, axis=-2)
+        leading = ("level",) if values.ndim == 3 else ()
+        variables[name] = (
+            (*leading, "step", "output", "step_prime", "output_prime"),
+            shaped,
+            {"long_name": _LONG_NAMES.get(name, name.replace("_", " "))},
+        )
+    coordinates = {"step": np.arange(steps), "output": names}
+    if kernels:
+        coordinates |= {"step_prime": np.arange(steps), "output_prime": names}
+        coordinates["level"] = np.arange(problem.network.blocks + 1)
+    if isinstance(problem.data, DatasetData):
+        loaded = load_data(problem.data)
+        variables["target_mean"] = ("output", loaded.target_mean, {"long_name": "mean of the target in its own units"})
+        variables["target_std"] = ("output", loaded.target_std, {"long_name": "what one unit of target stands for"})
+    return xarray.Dataset(variables, coordinates)
+
+
+def _pad(values: np.ndarray, steps: int, axis: int) -> np.ndarray:
+    missing = steps - values.shape[axis]
+    if missing == 0:
+        return values
+    widths = [(0, 0)] * values.ndim
+    widths[axis] = (0, missing)
+    return np.pad(values, widths, constant_values=np.nan)

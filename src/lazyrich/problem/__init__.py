@@ -1,0 +1,25 @@
+"""What is asked: network, data, training, and the files that hold them."""
+
+from lazyrich.problem.data import Data, DatasetData, GaussianData, PowerLawData, SpectrumData, dataset
+from lazyrich.problem.files import Compare, Study, load_problem, load_study
+from lazyrich.problem.network import LayerValues, Network
+from lazyrich.problem.problem import Problem, output_scale
+from lazyrich.problem.training import Training
+
+__all__ = [
+    "Compare",
+    "Data",
+    "DatasetData",
+    "GaussianData",
+    "LayerValues",
+    "Network",
+    "PowerLawData",
+    "Problem",
+    "SpectrumData",
+    "Study",
+    "Training",
+    "dataset",
+    "load_problem",
+    "load_study",
+    "output_scale",
+]

@@ -1,0 +1,165 @@
+"""The ``[data]`` table: four kinds of data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from lazyrich.problem._model import Model, invalid
+from lazyrich.problem.network import Count, NonNegative, kind_of_value
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NonEmpty = Annotated[list[Finite], Field(min_length=1)]
+
+
+class _RandomData(Model):
+    """What the synthetic kinds share.
+
+    Attributes
+    ----------
+    samples : int
+        P, the number of training samples; in full-batch mode only.
+    label_noise : float
+        Standard deviation of the noise added to the training targets.
+    """
+
+    table: ClassVar[str] = "data"
+
+    samples: Count | None = None
+    label_noise: NonNegative = 0.0
+
+
+class GaussianData(_RandomData):
+    """Isotropic Gaussian inputs of `dimension` D, linear targets with ``|beta*|^2 = D``; `outputs` orthogonal targets."""
+
+    kind: Literal["gaussian"] = "gaussian"
+    dimension: Count
+    outputs: Count = 1
+
+
+class PowerLawData(_RandomData):
+    """Gaussian inputs with eigenvalues ``k^-capacity`` and target power ``(beta*_k)^2 ~ k^-source``.
+
+    Both are scaled so that the means over k of the eigenvalue and of eigenvalue times target power are 1.
+    """
+
+    kind: Literal["power-law"] = "power-law"
+    dimension: Count
+    capacity: NonNegative
+    source: Finite
+    outputs: Count = 1
+
+
+class SpectrumData(_RandomData):
+    """Gaussian inputs with given covariance `eigenvalues` and `target` coefficients beta*_k in that basis.
+
+    `target` is one list with an entry per eigenvalue, or one such list per output.
+    """
+
+    kind: Literal["spectrum"] = "spectrum"
+    eigenvalues: Annotated[list[NonNegative], Field(min_length=1)]
+    target: Annotated[
+        Annotated[NonEmpty, Tag("number")] | Annotated[list[NonEmpty], Tag("list")],
+        Discriminator(lambda value: kind_of_value(value[0]) if isinstance(value, list | tuple) and value else "number"),
+    ]
+
+    @model_validator(mode="after")
+    def _lengths(self) -> SpectrumData:
+        for target in self.targets:
+            if len(target) != len(self.eigenvalues):
+                raise invalid(
+                    f"has {len(target)} entries for {len(self.eigenvalues)} eigenvalues",
+                    "give one entry per eigenvalue",
+                    "target",
+                )
+        if max(self.eigenvalues) == 0:
+            raise invalid("all are zero", "give at least one positive eigenvalue", "eigenvalues")
+        return self
+
+    @property
+    def targets(self) -> list[list[float]]:
+        """The target coefficients, one list per output."""
+        return self.target if isinstance(self.target[0], list) else [self.target]  # pyright: ignore[reportReturnType]
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of eigenvalues."""
+        return len(self.eigenvalues)
+
+    @property
+    def outputs(self) -> int:
+        """C, the number of target lists."""
+        return len(self.targets)
+
+
+class DatasetData(Model):
+    """A real data set: built in (`name`) or a file (`path`: CSV, NPZ or Parquet).
+
+    Attributes
+    ----------
+    name : str
+        ``"digits"`` (1797 images, 64 pixels) or ``"mnist"`` (5000 images, 784 pixels).
+    path : str
+        A table with one row per sample; in a problem file, relative to that file.
+    target : str or list of str
+        The target column or columns of a file. For built-in data: ``"label"``, the default.
+    classes : list
+        Values of the target column that become one-hot outputs, in this order; the other samples belong to none.
+    scaling : str
+        ``"global"``: every column is centred and one common factor makes the mean of ``|x|^2`` equal to D;
+        ``"column"``: every column is centred and divided by its own standard deviation; ``"none"``: as it is.
+        Except with ``"none"`` targets are standardised; reports undo it.
+    """
+
+    table: ClassVar[str] = "data"
+
+    kind: Literal["dataset"] = "dataset"
+    name: Literal["digits", "mnist"] | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
+    target: str | list[str] | None = None
+    classes: Annotated[list[int | float | str], Field(min_length=1)] | None = None
+    scaling: Literal["global", "column", "none"] = "global"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DatasetData:
+        if (self.name is None) == (self.path is None):
+            raise invalid("a data set needs either name or path", "give exactly one of them")
+        if self.path is not None and not self.target:
+            raise invalid("missing, and a data file needs it", "name the target column, target = '...'", "target")
+        if self.name is not None and self.target not in (None, "label"):
+            raise invalid(f"built-in data has no column {self.target!r}", "remove it, or set it to 'label'", "target")
+        if self.classes is not None:
+            if isinstance(self.target, list) and len(self.target) > 1:
+                raise invalid("need a single target column", "give one target, or remove classes", "classes")
+            if len(set(self.classes)) < len(self.classes):
+                raise invalid("a class is listed twice", "list every class once", "classes")
+        return self
+
+
+def _data_kind(value: Any) -> Any:
+    return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+Data = Annotated[
+    Annotated[GaussianData, Tag("gaussian")]
+    | Annotated[PowerLawData, Tag("power-law")]
+    | Annotated[SpectrumData, Tag("spectrum")]
+    | Annotated[DatasetData, Tag("dataset")],
+    Discriminator(_data_kind),
+]
+
+
+def dataset(
+    source: str,
+    *,
+    target: str | list[str] | None = None,
+    classes: list[int | float | str] | None = None,
+    scaling: Literal["global", "column", "none"] = "global",
+) -> DatasetData:
+    """A built-in data set by name (``"digits"``, ``"mnist"``), or a CSV, NPZ or Parquet file by path.
+
+    See :class:`DatasetData` for the options.
+    """
+    place = {"name": source} if source in ("digits", "mnist") else {"path": source}
+    return DatasetData(target=target, classes=classes, scaling=scaling, **place)

@@ -1,0 +1,129 @@
+"""The ``[network]`` table."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    model_validator,
+)
+
+from lazyrich.problem._model import Model, invalid
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _integral(value: Any) -> Any:
+    """Let 1e6 stand for 1000000: TOML writes powers of ten as floats."""
+    return int(value) if isinstance(value, float) and math.isfinite(value) and value == int(value) else value
+
+
+Count = Annotated[int, BeforeValidator(_integral), Field(ge=1)]
+
+
+def _width(value: Any) -> int | float:
+    value = _integral(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid("a width must be a number", "give a whole number, or inf for the infinite-width limit")
+    if value != math.inf and (not isinstance(value, int) or value < 1):
+        raise invalid(
+            f"a width must be a whole number, at least 1 (it is {value!r})",
+            "give a whole number, or inf for the infinite-width limit",
+        )
+    return value
+
+
+class LayerValues(Model):
+    """One value per layer: ``{input = .., block = .., output = ..}``; `block` is shared by all blocks."""
+
+    input: NonNegative
+    block: NonNegative | None = None
+    output: NonNegative
+
+
+def kind_of_value(value: Any) -> str:
+    """Whether a setting is one number, a list over steps, or one value per layer."""
+    if isinstance(value, list | tuple):
+        return "list"
+    return "layers" if isinstance(value, dict | LayerValues) else "number"
+
+
+PositiveOrLayers = Annotated[
+    Annotated[Positive, Tag("number")] | Annotated[LayerValues, Tag("layers")], Discriminator(kind_of_value)
+]
+NonNegativeOrLayers = Annotated[
+    Annotated[NonNegative, Tag("number")] | Annotated[LayerValues, Tag("layers")], Discriminator(kind_of_value)
+]
+
+
+def per_layer(value: float | LayerValues, blocks: int) -> list[float]:
+    """The values of the input layer, the blocks and the output layer, length ``blocks + 2``."""
+    if isinstance(value, LayerValues):
+        return [value.input, *[value.block or 0.0] * blocks, value.output]
+    return [float(value)] * (blocks + 2)
+
+
+def check_layers(value: object, blocks: int, key: str) -> None:
+    """A `block` entry is needed exactly where there are blocks."""
+    if isinstance(value, LayerValues):
+        if blocks == 0 and value.block is not None:
+            raise invalid("has a block entry but network.blocks is 0", "remove the block entry", key)
+        if blocks > 0 and value.block is None:
+            raise invalid("has no block entry", "add block = .. beside input and output", key)
+
+
+class Network(Model):
+    """A deep linear network: input layer, `blocks` hidden N x N matrices, output layer.
+
+    ``h0 = U x / sqrt(D)``, ``h_l = skip h_(l-1) + branch W_l h_(l-1) / sqrt(N)``, ``f = w . h_L / (gamma sqrt(N))``.
+
+    Attributes
+    ----------
+    width : int or inf
+        N, the number of units of every hidden level; ``inf`` is the infinite-width limit (theory only).
+    blocks : int
+        Number of hidden matrices; 0 is the network with two weight layers.
+    skip : float
+        Skip strength s: 0 is a plain network, 1 a residual one.
+    branch, beta0 : float
+        The branch multiplier c, or beta0 for ``c = beta0 / sqrt(blocks)``. Default: ``branch = 1``.
+    init_std : float or {input, block, output}
+        Standard deviation of the entries at initialisation.
+    """
+
+    table: ClassVar[str] = "network"
+
+    width: Annotated[int | float, BeforeValidator(_width), PlainSerializer(lambda v: v, return_type=Any)]
+    blocks: Annotated[int, BeforeValidator(_integral), Field(ge=0)]
+    skip: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    branch: Positive | None = None
+    beta0: Positive | None = None
+    init_std: PositiveOrLayers = 1.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Network:
+        if self.branch is not None and self.beta0 is not None:
+            raise invalid("branch is given too", "keep one of them", "beta0")
+        if self.beta0 is not None and self.blocks == 0:
+            raise invalid("needs at least one block", "remove beta0 or set blocks to 1 or more", "beta0")
+        check_layers(self.init_std, self.blocks, "init_std")
+        return self
+
+    @property
+    def branch_multiplier(self) -> float:
+        """c, the factor in front of every block."""
+        if self.beta0 is not None:
+            return self.beta0 / math.sqrt(self.blocks)
+        return 1.0 if self.branch is None else self.branch
+
+    @property
+    def init_stds(self) -> list[float]:
+        """Initial standard deviations, input layer to output layer; length ``blocks + 2``."""
+        return per_layer(self.init_std, self.blocks)

@@ -1,0 +1,108 @@
+"""A Problem: what is asked, of the theory and of the simulation alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import model_validator
+
+from lazyrich.errors import LazyrichError
+from lazyrich.problem._model import Model, invalid
+from lazyrich.problem.data import Data, DatasetData
+from lazyrich.problem.network import Network, check_layers
+from lazyrich.problem.training import Training
+
+# Training whose loss exceeds its initial value by this factor has diverged, in theory and in simulation alike.
+DIVERGENCE_FACTOR = 1e6
+
+
+class Problem(Model):
+    """A network, its data and its training; the contents of a problem file.
+
+    Raises
+    ------
+    LazyrichError
+        When a value is wrong or two values contradict each other.
+
+    Examples
+    --------
+    >>> from lazyrich import GaussianData, Network, Problem, Training
+    >>> problem = Problem(
+    ...     network=Network(width=300, blocks=1),
+    ...     data=GaussianData(dimension=300, samples=450),
+    ...     training=Training(steps=40, learning_rate=0.03),
+    ... )
+    >>> problem.training.richness
+    1.0
+    """
+
+    table: ClassVar[str] = ""
+
+    network: Network
+    data: Data
+    training: Training
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Problem:
+        for key in ("learning_rate", "weight_decay"):
+            check_layers(getattr(self.training, key), self.network.blocks, f"training.{key}")
+        full_batch = self.training.mode == "full-batch"
+        if isinstance(self.data, DatasetData):
+            if self.training.mode == "online":
+                raise invalid(
+                    "'online' is not available for a data set",
+                    "use 'full-batch', or describe the data by kind = 'spectrum'",
+                    "training.mode",
+                )
+        elif full_batch and self.data.samples is None:
+            raise invalid("missing, and full-batch training needs it", "add samples to [data]", "data.samples")
+        elif not full_batch and self.data.samples is not None:
+            raise invalid(
+                f"has no meaning with training.mode = '{self.training.mode}'",
+                "remove it, or set mode = 'full-batch'",
+                "data.samples",
+            )
+        return self
+
+    def with_values(self, values: Mapping[str, Any]) -> Problem:
+        """A copy with some keys changed, e.g. ``{"network.width": 400}``; checked again as a whole.
+
+        Setting ``network.beta0`` replaces ``network.branch`` and the other way round.
+
+        Raises
+        ------
+        LazyrichError
+            When a key does not exist or a value is wrong.
+        """
+        tables = self.to_dict()
+        for key, value in values.items():
+            table, _, name = key.partition(".")
+            if table not in tables or not name:
+                raise LazyrichError(key, "no such key", f"write table.key with a table of {', '.join(tables)}")
+            other = {"branch": "beta0", "beta0": "branch"}.get(name)
+            if table == "network" and other:
+                tables[table].pop(other, None)
+            tables[table][name] = value
+        return Problem(**tables)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain tables as in a problem file, without the keys that were left out."""
+        return self.model_dump(exclude_none=True, exclude_unset=False)
+
+
+def output_scale(problem: Problem, dimension: int) -> tuple[float, float]:
+    """The richness that the dynamics see, and the output scale.
+
+    Returns
+    -------
+    kappa_squared, gamma_squared : float
+        ``kappa = gamma sqrt(D/N)`` and gamma of ``f = w . h / (gamma sqrt(N))``. muP keeps kappa (gamma0) as the width
+        grows, NTK keeps gamma. At infinite width one of them is 0 or infinite.
+    """
+    richness = problem.training.richness**2
+    ratio = problem.network.width / dimension
+    if problem.training.parametrization == "mup":
+        return richness, richness * ratio
+    return (0.0 if math.isinf(ratio) else richness / ratio), richness

@@ -1,0 +1,5 @@
+"""Answers without training."""
+
+from lazyrich.theory.deep_linear.predict import predict
+
+__all__ = ["predict"]

@@ -1,0 +1,144 @@
+"""The large-size limit of a Problem: the numbers that enter the equations, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from lazyrich.problem import Problem, output_scale
+from lazyrich.problem.spectrum import input_dimension
+from lazyrich.theory.deep_linear.optimizer import Memory, optimizer_memory
+from lazyrich.theory.deep_linear.quadrature import DataMeasure, Measure, data_measure
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A problem at infinite size (docs/theory/deep-linear.md, "The limit").
+
+    Rows and columns of every kernel run over (step, output): index ``step * outputs + output``.
+
+    Attributes
+    ----------
+    steps, outputs, blocks : int
+    richness_squared : float
+        kappa^2; 0 is the lazy limit.
+    inverse_scale_squared : float
+        1 / gamma^2; 0 at infinite width in muP.
+    skip, branch : float
+    variances : list of float
+        Initial variance of the weights, input to output layer; length ``blocks + 2``.
+    memories : list of Memory
+        Optimiser coefficients per layer; layers that are trained alike share one object.
+    mode : str
+        ``"full-batch"``, ``"online"`` or ``"population"``; a data set is the population of its own samples.
+    sample_ratio : float
+        alpha = P/D in full batch, B/D online, infinite in population mode.
+    has_test_loss : bool
+        Whether there are other samples than those trained on: not for a data set without a held-out part.
+    data : DataMeasure
+    nodes : Measure
+        The quadrature of the eigenvalue distribution that the solver uses.
+    target_points, target_vectors : ndarray, shapes (J,) and (J, outputs)
+    """
+
+    steps: int
+    outputs: int
+    blocks: int
+    richness_squared: float
+    inverse_scale_squared: float
+    skip: float
+    branch: float
+    variances: list[float]
+    memories: list[Memory]
+    mode: Literal["full-batch", "online", "population"]
+    sample_ratio: float
+    has_test_loss: bool
+    data: DataMeasure = field(repr=False)
+    nodes: Measure = field(repr=False)
+    target_points: np.ndarray = field(repr=False)
+    target_vectors: np.ndarray = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Rows of a kernel."""
+        return self.steps * self.outputs
+
+    @property
+    def noise(self) -> np.ndarray:
+        """Covariance of the label noise, shape (outputs, outputs)."""
+        return self.data.noise
+
+    @property
+    def uses_nodes(self) -> bool:
+        """Whether modes fluctuate, so that they need matrices: not at infinite width with infinite data."""
+        return self.mode != "population" or self.inverse_scale_squared > 0
+
+
+def take_limit(problem: Problem, nodes: int | None = None) -> Limit:
+    """The limit of a problem, with its spectrum compressed to `nodes` nodes (default: as many as seem needed)."""
+    network, training, data = problem.network, problem.training, problem.data
+    dimension = input_dimension(data)
+    richness_squared, scale_squared = output_scale(problem, dimension)
+    mode, ratio = training.mode, np.inf
+    if data.kind == "dataset":
+        mode = "population"
+    elif mode == "full-batch":
+        assert data.samples is not None  # the Problem has checked it
+        ratio = data.samples / dimension
+    elif mode == "online":
+        assert training.batch is not None
+        ratio = training.batch / dimension
+    rates, decays = training.rates(network.blocks), training.weight_decays(network.blocks)
+    first, last = (optimizer_memory(rates[i], training.momentum, decays[i]) for i in (0, -1))
+    middle = optimizer_memory(rates[1], training.momentum, decays[1])
+    variances = [std**2 for std in network.init_stds]
+    measure = data_measure(data)
+    if nodes is None:
+        gain = _initial_rates(network.blocks, network.skip, network.branch_multiplier, variances, rates)
+        nodes = _needed_nodes(measure.modes, np.cumsum(gain))
+    points, vectors = measure.compress_targets(2 * nodes + 8)
+    return Limit(
+        steps=training.steps,
+        outputs=len(measure.noise),
+        blocks=network.blocks,
+        richness_squared=richness_squared,
+        inverse_scale_squared=1.0 / scale_squared,
+        skip=network.skip,
+        branch=network.branch_multiplier,
+        variances=variances,
+        memories=[first, *[middle] * network.blocks, last],
+        mode=mode,
+        sample_ratio=ratio,
+        has_test_loss=data.kind != "dataset",
+        data=measure,
+        nodes=measure.modes.gauss(nodes),
+        target_points=points,
+        target_vectors=vectors,
+    )
+
+
+def _initial_rates(blocks: int, skip: float, branch: float, variances: list[float], rates: np.ndarray) -> np.ndarray:
+    """How fast each step learns a mode of eigenvalue 1 with the initial network: the lazy kernel; shape (steps,)."""
+    gains = [skip**2 + branch**2 * variance for variance in variances[1:-1]]
+    middle = np.prod(gains)
+    total = rates[0] * variances[-1] * middle + rates[-1] * variances[0] * middle
+    for gain, rate in zip(gains, rates[1:-1], strict=True):
+        total = total + rate * branch**2 * variances[0] * variances[-1] * middle / gain
+    return total
+
+
+def _needed_nodes(modes: Measure, times: np.ndarray) -> int:
+    """Nodes that integrate ``exp(-2 lambda t)`` to 1e-12 at all `times`, plus a margin; at most 96.
+
+    Lazy training sums just these functions; the solver checks its own sums afterwards.
+    """
+    times = np.unique(np.geomspace(max(times[0], 1e-300), max(times[-1], 1e-300), 24))
+    exact = np.exp(-2 * np.outer(times, modes.points)) @ (modes.weights * modes.points)
+    for nodes in range(1, 97):
+        rule = modes.gauss(nodes)
+        value = np.exp(-2 * np.outer(times, rule.points)) @ (rule.weights * rule.points)
+        if np.all(np.abs(value - exact) <= 1e-12 * modes.weights @ modes.points) or len(rule.points) < nodes:
+            break
+    return nodes + 2

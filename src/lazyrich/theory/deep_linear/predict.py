@@ -1,0 +1,133 @@
+"""Predict a training curve: problem in, trajectory out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import psutil
+
+from lazyrich.errors import LazyrichError
+from lazyrich.fields import lay_out
+from lazyrich.problem import Problem
+from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
+from lazyrich.theory.deep_linear.limit import Limit, take_limit
+from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
+from lazyrich.trajectory import Outcome, Trajectory
+
+# Nodes are added until the quadrature changes the loss by less than this.
+_QUADRATURE_TOLERANCE = 1e-10
+
+
+def predict(
+    problem: Problem, *, responses: bool = False, progress: Callable[[int, int], object] | None = None
+) -> Trajectory:
+    """The training curve of a large network, without training one.
+
+    Solves the dynamical mean field equations of deep linear networks (Bordelon & Pehlevan 2025;
+    docs/theory/deep-linear.md) in one pass over the steps.
+
+    Parameters
+    ----------
+    problem : Problem
+    responses : bool
+        Also give ``feature_response`` (of h to a source in g) and ``gradient_response`` (of g to a source in h).
+    progress : callable, optional
+        Called with steps done and steps in all.
+
+    Returns
+    -------
+    Trajectory
+        Losses and kernels; its statistics hold the residual of the equations, the number of quadrature nodes and the
+        estimate of their error. A training that diverges comes back with that outcome and its step.
+
+    Raises
+    ------
+    LazyrichError
+        When the solution would not fit into memory, or a data file cannot be used.
+
+    Examples
+    --------
+    >>> import lazyrich
+    >>> problem = lazyrich.Problem(
+    ...     network=lazyrich.Network(width=100, blocks=0),
+    ...     data=lazyrich.GaussianData(dimension=100, samples=200),
+    ...     training=lazyrich.Training(steps=40, learning_rate=0.1),
+    ... )
+    >>> predicted = lazyrich.predict(problem)
+    >>> [round(float(loss), 4) for loss in predicted.train_loss[[0, 5, 39]]]
+    [2.0, 0.2684, 0.0082]
+    """
+    started = time.perf_counter()
+    limit = take_limit(problem)
+    while True:
+        _check_memory(limit)
+        solution = solve(limit, None if progress is None else lambda done: progress(done, limit.steps))
+        error = quadrature_error(solution)
+        nodes = len(limit.nodes.points)
+        if error <= _QUADRATURE_TOLERANCE or nodes >= min(len(limit.data.modes.points), 192):
+            break
+        limit = take_limit(problem, nodes=math.ceil(1.5 * nodes))
+    losses, at_floor = _losses(solution)
+    return Trajectory(
+        data=lay_out(problem, losses, _kernels(solution, responses)),
+        problem=problem,
+        source="theory",
+        outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
+        statistics={
+            "residual": residual(solution),
+            "quadrature_nodes": nodes,
+            "quadrature_error": error,
+            "steps_at_rounding_floor": at_floor,
+            "seconds": time.perf_counter() - started,
+        },
+    )
+
+
+def _losses(solution: Solution) -> tuple[dict[str, np.ndarray], int]:
+    """Losses by output, shape (steps, outputs), and at how many steps one of them is rounding error."""
+    limit = solution.limit
+    shape = (solution.steps, limit.outputs)
+    size = solution.steps * limit.outputs
+    error = np.diag(solution.data.weight_error)[:size].reshape(shape)
+    noise = np.diag(limit.noise)
+    if solution.data.full_batch:
+        train, offset = np.diag(solution.data.sample_error)[:size].reshape(shape), np.zeros_like(noise)
+    else:
+        train, offset = error, noise
+    floor = np.full(limit.outputs, 0.0) if size == 0 else np.array([loss_floor(column) for column in error.T])
+    at_floor = int(np.count_nonzero(np.any((error < floor) | (train < floor), axis=1)))
+    losses = {"train_loss": np.maximum(train, floor) + offset}
+    if limit.has_test_loss:
+        losses["test_loss"] = np.maximum(error, floor)
+    return losses, at_floor
+
+
+def _kernels(solution: Solution, responses: bool) -> dict[str, np.ndarray]:
+    """Kernels over (step, output), shapes (levels, n, n) or (n, n)."""
+    limit, levels = solution.limit, solution.cascade.levels
+    size = solution.steps * limit.outputs
+    kernels = {
+        "feature_kernel": np.stack([level.cov_hh[:size, :size] for level in levels]),
+        "gradient_kernel": np.stack([level.cov_gg[:size, :size] for level in levels]),
+        "error_kernel": solution.data.weight_error[:size, :size],
+    }
+    if solution.data.full_batch:
+        kernels["sample_error_kernel"] = solution.data.sample_error[:size, :size]
+    if responses:
+        richness = math.sqrt(limit.richness_squared)
+        kernels["feature_response"] = richness * np.stack([level.dh_db[:size, :size] for level in levels])
+        kernels["gradient_response"] = richness * np.stack([level.dg_da[:size, :size] for level in levels])
+    return kernels
+
+
+def _check_memory(limit: Limit) -> None:
+    needed, free = required_memory(limit), psutil.virtual_memory().available
+    if needed > 0.8 * free:
+        raise LazyrichError(
+            "training.steps",
+            f"the prediction needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free",
+            "reduce steps, outputs or blocks",
+        )

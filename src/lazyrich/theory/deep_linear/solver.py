@@ -1,0 +1,87 @@
+"""The one-pass solver: every equation is causal, so each time step is solved exactly once.
+
+Cost O((levels + nodes) T^3), memory O((levels + nodes) T^2), whatever the width, the dimension, the number of
+samples or of modes. Source: Bordelon & Pehlevan (2025) for the limit; docs/theory/deep-linear.md for the algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lazyrich.problem.problem import DIVERGENCE_FACTOR
+from lazyrich.theory.deep_linear.cascade import Cascade
+from lazyrich.theory.deep_linear.data_level import DataLevel
+from lazyrich.theory.deep_linear.limit import Limit
+from lazyrich.theory.deep_linear.rows import Rows
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The solved equations.
+
+    Attributes
+    ----------
+    limit : Limit
+    steps : int
+        Steps that were solved; fewer than asked for when the loss diverged.
+    data : DataLevel
+    cascade : Cascade
+    """
+
+    limit: Limit
+    steps: int
+    data: DataLevel
+    cascade: Cascade
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss diverged at step `steps`."""
+        return self.steps < self.limit.steps
+
+
+def required_memory(limit: Limit) -> int:
+    """Bytes that :func:`solve` will hold at once."""
+    per_level = 18 if limit.skip != 0.0 and limit.blocks > 0 else 8
+    data = {"population": 2, "online": 6, "full-batch": 12}[limit.mode]
+    nodes = len(limit.nodes.points) if limit.uses_nodes else 0
+    matrices = per_level * (limit.blocks + 1) + data + nodes
+    return 8 * (matrices * limit.size**2 + 3 * limit.steps**2 + limit.size * len(limit.target_points))
+
+
+def solve(limit: Limit, progress: Callable[[int], object] | None = None) -> Solution:
+    """Solve the equations of a limit.
+
+    Parameters
+    ----------
+    limit : Limit
+    progress : callable, optional
+        Called with the number of finished steps.
+
+    Returns
+    -------
+    Solution
+        Up to the last step before the loss exceeds 10^6 times its initial value, if it does.
+    """
+    rows = Rows(limit.memories, limit.outputs)
+    data, cascade = DataLevel(limit, rows), Cascade(limit, rows)
+    inputs = cascade.levels[0]
+    memory = rows.layer(0)
+    bound = np.inf
+    with np.errstate(over="ignore", invalid="ignore"):
+        for step in range(limit.steps):
+            now, past, upto = rows.slices(step)
+            cascade.backward(step)
+            data.advance(step, inputs.dg_da[now, past], inputs.cov_gg)
+            loss = np.trace(data.weight_error[now, now])
+            if step == 0:
+                bound = DIVERGENCE_FACTOR * loss
+            if not loss <= bound:
+                return Solution(limit, step, data, cascade)
+            source = memory.initial(step, limit.variances[0])[:, upto] * data.data_gradient[now, upto]
+            cascade.forward(step, data.memory_row(step), source)
+            if progress is not None:
+                progress(step + 1)
+    return Solution(limit, limit.steps, data, cascade)

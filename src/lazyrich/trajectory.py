@@ -1,0 +1,185 @@
+"""The one result of predicting and of training: curves and kernels over steps, with outcome and provenance."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from lazyrich.errors import LazyrichError
+from lazyrich.problem import Problem
+from lazyrich.provenance import provenance
+from lazyrich.storage import write_whole
+
+if TYPE_CHECKING:
+    import xarray
+
+FORMAT = "lazyrich trajectory 1"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the training ended.
+
+    Attributes
+    ----------
+    kind : str
+        ``"finished"``, ``"diverged"`` or ``"interrupted"``.
+    step : int or None
+        The first step without a result, unless finished.
+    """
+
+    kind: Literal["finished", "diverged", "interrupted"] = "finished"
+    step: int | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "finished":
+            return "finished"
+        advice = "; lower the learning rate" if self.kind == "diverged" else ""
+        return f"{self.kind} at step {self.step}{advice}"
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What happens over the steps of one training, by theory or by training networks.
+
+    Attributes
+    ----------
+    data : xarray.Dataset
+        ``train_loss`` and ``test_loss`` (step): mean squared errors without the factor 1/2, averaged over outputs, test
+        without label noise; ``.._by_output`` (step, output) before the average. Kernels have dimensions (level, step,
+        output, step_prime, output_prime): ``feature_kernel`` H, ``gradient_kernel`` G, and without levels
+        ``error_kernel`` C_v and ``sample_error_kernel`` C_Delta. Of trained networks these are means over seeds, with
+        ``.._sem`` their standard errors and ``.._of_seed`` each network's losses. Steps after a divergence are missing
+        (NaN). Losses are in units of the standardised targets; ``target_std`` (output) undoes it.
+    problem : Problem
+    source : str
+        ``"theory"`` or ``"training"``.
+    outcome : Outcome
+    statistics : dict
+        How the result was obtained: nodes, residual of the equations, seeds, seconds.
+    provenance : dict
+        Versions and time.
+    """
+
+    data: xarray.Dataset
+    problem: Problem
+    source: Literal["theory", "training"]
+    outcome: Outcome
+    statistics: dict[str, Any]
+    provenance: dict[str, str] = field(default_factory=provenance)
+
+    @property
+    def steps(self) -> np.ndarray:
+        """0 to steps - 1."""
+        return self.data["step"].values
+
+    @property
+    def train_loss(self) -> np.ndarray:
+        """Training loss at every step, shape (steps,)."""
+        return self.data["train_loss"].values
+
+    @property
+    def test_loss(self) -> np.ndarray | None:
+        """Test loss at every step, shape (steps,); None for a data set without a held-out part."""
+        return self.data["test_loss"].values if "test_loss" in self.data else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Lists and plain values, with None where there is no number."""
+        content: dict[str, Any] = {"source": self.source, "steps": [int(step) for step in self.steps]}
+        for name in ("test_loss", "train_loss"):
+            content[name] = _plain(self.data[name].values) if name in self.data else None
+            if self.source == "training":
+                sem = f"{name}_sem"
+                content[sem] = _plain(self.data[sem].values) if sem in self.data else None
+        content["outcome"] = self.outcome.kind
+        content["step"] = self.outcome.step
+        content["statistics"] = {key: _plain(value) for key, value in self.statistics.items()}
+        content["versions"] = self.provenance
+        return content
+
+    def to_dataset(self) -> xarray.Dataset:
+        """The data with everything else as attributes, as it is saved."""
+        return self.data.assign_attrs(
+            format=FORMAT,
+            source=self.source,
+            problem=json.dumps(self.problem.to_dict()),
+            outcome=json.dumps(asdict(self.outcome)),
+            statistics=json.dumps({key: _plain(value) for key, value in self.statistics.items()}),
+            provenance=json.dumps(self.provenance),
+        )
+
+    @classmethod
+    def from_dataset(cls, dataset: xarray.Dataset) -> Trajectory:
+        """The inverse of :meth:`to_dataset`.
+
+        Raises
+        ------
+        LazyrichError
+            When the dataset is not a trajectory.
+        """
+        attributes = dataset.attrs
+        if attributes.get("format") != FORMAT:
+            raise LazyrichError("", "holds no trajectory", "give a file written by predict or train with --output")
+        return cls(
+            data=dataset.drop_attrs(deep=False),
+            problem=Problem(**json.loads(attributes["problem"])),
+            source=attributes["source"],
+            outcome=Outcome(**json.loads(attributes["outcome"])),
+            statistics=json.loads(attributes["statistics"]),
+            provenance=json.loads(attributes["provenance"]),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a NetCDF file, whole or not at all.
+
+        Raises
+        ------
+        LazyrichError
+            When the file cannot be written.
+        """
+        write_whole(path, self.to_dataset().to_netcdf(engine="h5netcdf"))
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Figure of the losses; written to a PNG or SVG file if a path is given. Returns the matplotlib figure."""
+        from lazyrich.plots import plot_trajectory, save_figure
+
+        figure = plot_trajectory(self)
+        if path is not None:
+            save_figure(figure, path)
+        return figure
+
+
+def load(path: str | Path) -> Trajectory:
+    """Read a trajectory written by :meth:`Trajectory.save`.
+
+    Raises
+    ------
+    LazyrichError
+        When the file is missing or not a trajectory.
+    """
+    import xarray
+
+    if not Path(path).is_file():
+        raise LazyrichError(str(path), "no such file", "check the name")
+    try:
+        dataset = xarray.load_dataset(path, engine="h5netcdf")
+    except Exception:  # h5py and h5netcdf raise many kinds for a damaged file
+        raise LazyrichError(str(path), "not a NetCDF file", "give a file written with --output") from None
+    try:
+        return Trajectory.from_dataset(dataset)
+    except LazyrichError as error:
+        raise error.inside(str(path)) from None
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and lists that JSON knows: None for what is not finite."""
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value.tolist()]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
