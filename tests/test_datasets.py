@@ -200,6 +200,12 @@ def test_classes_of_a_mixed_column() -> None:
     assert loaded.targets.T.tolist() == [[0, 0, 1], [0, 1, 0]]
 
 
+def test_spaces_after_commas_are_no_part_of_a_class() -> None:
+    Path("spaces.csv").write_text('x, y\n1, cat\n2, "dog, wet"\n')
+    loaded = load_data(dataset("spaces.csv", target="y", classes=["cat", "dog, wet"], scaling="none"))
+    assert loaded.targets.tolist() == [[1, 0], [0, 1]]
+
+
 def test_bytes_are_text() -> None:
     np.savez("bytes.npz", x=np.arange(3), y=np.array(["é".encode(), b"dog", b"\xff"]))
     loaded = load_data(dataset("bytes.npz", target="y", classes=["é"], scaling="none"))
@@ -234,8 +240,14 @@ def test_npz_two_dimensional_arrays() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["x,y\n1,2\n3,4\n", "\ufeffx,y\n1,2\n3,4\n", "x, y\n1, 2\n3, 4\n", "x,y\r\n1,2\r\n3,4", "\n\nx,y\n1,2\n\n3,4\n"]
-    + ['"x","y"\n"1","2"\n"3","4"\n'],
+    [
+        "x,y\n1,2\n3,4\n",
+        "\ufeffx,y\n1,2\n3,4\n",
+        "x, y\n1, 2\n3, 4\n",
+        "x,y\r\n1,2\r\n3,4",
+        "\n\nx,y\n1,2\n\n3,4\n",
+        '"x","y"\n"1","2"\n"3","4"\n',
+    ],
     ids=["plain", "byte-order-mark", "spaces", "windows", "blank-lines", "quoted"],
 )
 def test_csv_variants(text: str) -> None:
@@ -537,11 +549,13 @@ def test_path_that_is_no_data_file(path: str, words: list[str]) -> None:
     assert all(word in message for word in words)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
-def test_file_without_permission() -> None:
+def test_file_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")  # the tests may run as root, who may read everything
+
     Path("secret.csv").write_text("x,y\n1,2\n")
-    os.chmod("secret.csv", 0)
-    with pytest.raises(LazyrichError, match=r"secret\.csv: .*ermission"):
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(LazyrichError, match=r"^secret\.csv: cannot be read .*Permission denied"):
         load_data(dataset("secret.csv", target="y"))
 
 

@@ -43,6 +43,14 @@ class Outcome:
         return f"{self.kind} at step {self.step}{advice}"
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a long computation; `trajectory` holds what was finished, or None."""
+
+    def __init__(self, message: str, trajectory: Trajectory | None) -> None:
+        super().__init__(message)
+        self.trajectory = trajectory
+
+
 @dataclass(frozen=True)
 class Trajectory:
     """What happens over the steps of one training, by theory or by training networks.
@@ -92,13 +100,13 @@ class Trajectory:
         """Lists and plain values, with None where there is no number."""
         content: dict[str, Any] = {"source": self.source, "steps": [int(step) for step in self.steps]}
         for name in ("test_loss", "train_loss"):
-            content[name] = _plain(self.data[name].values) if name in self.data else None
+            content[name] = plain(self.data[name].values) if name in self.data else None
             if self.source == "training":
                 sem = f"{name}_sem"
-                content[sem] = _plain(self.data[sem].values) if sem in self.data else None
+                content[sem] = plain(self.data[sem].values) if sem in self.data else None
         content["outcome"] = self.outcome.kind
         content["step"] = self.outcome.step
-        content["statistics"] = {key: _plain(value) for key, value in self.statistics.items()}
+        content["statistics"] = {key: plain(value) for key, value in self.statistics.items()}
         content["versions"] = self.provenance
         return content
 
@@ -109,7 +117,7 @@ class Trajectory:
             source=self.source,
             problem=json.dumps(self.problem.to_dict()),
             outcome=json.dumps(asdict(self.outcome)),
-            statistics=json.dumps({key: _plain(value) for key, value in self.statistics.items()}),
+            statistics=json.dumps({key: plain(value) for key, value in self.statistics.items()}),
             provenance=json.dumps(self.provenance),
         )
 
@@ -176,10 +184,10 @@ def load(path: str | Path) -> Trajectory:
         raise error.inside(str(path)) from None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers and lists that JSON knows: None for what is not finite."""
     if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value.tolist()]
+        return [plain(item) for item in value.tolist()]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -31,7 +31,7 @@ class _RandomData(Model):
 
 
 class GaussianData(_RandomData):
-    """Isotropic Gaussian inputs of `dimension` D, linear targets with ``|beta*|^2 = D``; `outputs` orthogonal targets."""
+    """Isotropic Gaussian inputs of `dimension` D; `outputs` orthogonal linear targets with ``|beta*|^2 = D``."""
 
     kind: Literal["gaussian"] = "gaussian"
     dimension: Count
@@ -161,5 +161,5 @@ def dataset(
 
     See :class:`DatasetData` for the options.
     """
-    place = {"name": source} if source in ("digits", "mnist") else {"path": source}
-    return DatasetData(target=target, classes=classes, scaling=scaling, **place)
+    options: dict[str, Any] = {"target": target, "classes": classes, "scaling": scaling}
+    return DatasetData(**{"name" if source in ("digits", "mnist") else "path": source}, **options)

@@ -296,6 +296,8 @@ def _read_csv(path: str, file: IO[bytes]) -> list[tuple[str, np.ndarray]]:
         # than the header is an error: otherwise pandas takes its first cell for a row name and shifts the others.
         header = pd.read_csv(file, header=None, nrows=2, dtype=str, **options).iloc[0]
         file.seek(0)
+        if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):  # later versions always read numbers exactly
+            options["float_precision"] = "round_trip"
         frame = pd.read_csv(file, low_memory=False, **options)
     except pd.errors.EmptyDataError:
         raise LazyrichError(path, "is empty", "give a file with one row per sample") from None

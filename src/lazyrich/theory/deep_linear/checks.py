@@ -86,8 +86,8 @@ def _cascade_errors(cascade: Cascade, data: DataLevel, kernels: _Kernels, probe:
             before, block_source = levels[index - 1], branch * kernels.initial(index, levels[index - 1].cov_hh[part])
             source_a = block_source
             if skip:
-                response, own = before.left_hg[part], before.left_hh[part]
-                coupling = forward[index - 1] + (skip * levels[index - 2].left_hg[part] if index > 1 else 0.0)
+                response, own = before.left.features[0][part], before.left.features[1][part]
+                coupling = forward[index - 1] + (skip * levels[index - 2].left.features[0][part] if index > 1 else 0.0)
                 errors.append(
                     _relative(
                         response @ probe - coupling @ (probe + square * backward[index] @ response @ probe), probe
@@ -105,7 +105,7 @@ def _cascade_errors(cascade: Cascade, data: DataLevel, kernels: _Kernels, probe:
             right, source_b = backward[index + 1], branch * kernels.initial(index + 1, levels[index + 1].cov_gg[part])
             if skip:
                 after = levels[index + 1]
-                response, own = after.right_gh[part], after.right_gg[part]
+                response, own = after.right.gradients[0][part], after.right.gradients[1][part]
                 crossed = branch * kernels.initial(index + 1, level.cov_hh[part])
                 source_b = source_b + skip * (
                     own @ after.source_b[part] @ own.T + square * response @ crossed @ response.T

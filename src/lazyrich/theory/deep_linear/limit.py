@@ -76,16 +76,19 @@ class Limit:
         return self.mode != "population" or self.inverse_scale_squared > 0
 
 
+def limit_mode(problem: Problem) -> Literal["full-batch", "online", "population"]:
+    """The mode of the equations: training on all of a data set is learning the population of its own samples."""
+    return "population" if problem.data.kind == "dataset" else problem.training.mode
+
+
 def take_limit(problem: Problem, nodes: int | None = None) -> Limit:
     """The limit of a problem, with its spectrum compressed to `nodes` nodes (default: as many as seem needed)."""
     network, training, data = problem.network, problem.training, problem.data
     dimension = input_dimension(data)
     richness_squared, scale_squared = output_scale(problem, dimension)
-    mode, ratio = training.mode, np.inf
-    if data.kind == "dataset":
-        mode = "population"
-    elif mode == "full-batch":
-        assert data.samples is not None  # the Problem has checked it
+    mode, ratio = limit_mode(problem), np.inf
+    if mode == "full-batch":
+        assert data.kind != "dataset" and data.samples is not None  # the Problem has checked it
         ratio = data.samples / dimension
     elif mode == "online":
         assert training.batch is not None

@@ -13,7 +13,7 @@ from lazyrich.errors import LazyrichError
 from lazyrich.fields import lay_out
 from lazyrich.problem import Problem
 from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
-from lazyrich.theory.deep_linear.limit import Limit, take_limit
+from lazyrich.theory.deep_linear.limit import take_limit
 from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
 from lazyrich.trajectory import Outcome, Trajectory
 
@@ -61,10 +61,11 @@ def predict(
     [2.0, 0.2684, 0.0082]
     """
     started = time.perf_counter()
+    _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
     limit = take_limit(problem)
     while True:
-        _check_memory(limit)
-        solution = solve(limit, None if progress is None else lambda done: progress(done, limit.steps))
+        _check_memory(problem, len(limit.nodes.points))
+        solution = solve(limit, progress)
         error = quadrature_error(solution)
         nodes = len(limit.nodes.points)
         if error <= _QUADRATURE_TOLERANCE or nodes >= min(len(limit.data.modes.points), 192):
@@ -123,8 +124,8 @@ def _kernels(solution: Solution, responses: bool) -> dict[str, np.ndarray]:
     return kernels
 
 
-def _check_memory(limit: Limit) -> None:
-    needed, free = required_memory(limit), psutil.virtual_memory().available
+def _check_memory(problem: Problem, nodes: int) -> None:
+    needed, free = required_memory(problem, nodes), psutil.virtual_memory().available
     if needed > 0.8 * free:
         raise LazyrichError(
             "training.steps",

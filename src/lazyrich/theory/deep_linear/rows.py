@@ -13,28 +13,32 @@ class LayerRows:
     def __init__(self, memory: Memory, outputs: int) -> None:
         self._memory, self._outputs = memory, outputs
         self._decay = np.repeat(memory.decay, outputs)
-        self._decays = not np.all(memory.decay == 1.0)
+        self._forgets = bool(np.any(memory.decay != 1.0))
 
-    def initial(self, step: int, factor: float) -> np.ndarray:
-        """``factor d(t) d(s)`` for all s, shape (1, n)."""
-        return (factor * self._memory.decay[step]) * self._decay[None, :]
+    def initial(self, step: int, stop: int, factor: float) -> np.ndarray | float:
+        """``factor d(t) d(s)`` over the first `stop` columns; a plain number without weight decay."""
+        return (factor * self._memory.decay[step]) * self._decay[:stop] if self._forgets else factor
 
-    def initial_vector(self, step: int) -> np.ndarray:
-        """d(s) for s up to `step`, shape (upto,)."""
-        return self._decay[: (step + 1) * self._outputs]
+    def initial_both(self, rows: np.ndarray, factor: float) -> np.ndarray:
+        """Rows times ``factor d(s)``, to stand on one side of a sandwiched covariance."""
+        return rows * (factor * self._decay[: rows.shape[-1]]) if self._forgets else rows * factor
 
-    def gain(self, step: int) -> np.ndarray:
-        """m(t, s) for all s, shape (1, n): the same for all pairs of outputs."""
-        return np.repeat(self._memory.gain[step], self._outputs)[None, :]
+    def gain(self, step: int, stop: int) -> np.ndarray:
+        """m(t, s) over the first `stop` columns: the same for all pairs of outputs."""
+        row = self._memory.gain[step]
+        return row[:stop] if self._outputs == 1 else np.repeat(row[: stop // self._outputs], self._outputs)
 
     def gain_by_output(self, step: int) -> np.ndarray:
-        """m(t, s) times the identity between outputs, for s before `step`; shape (outputs, past)."""
-        return np.kron(self._memory.gain[step, :step], np.eye(self._outputs))
+        """m(t, s) times the identity between outputs, s up to `step`; shape (outputs, upto)."""
+        return self._by_output(self._memory.gain[step, : step + 1])
 
     def initial_by_output(self, step: int, factor: float) -> np.ndarray:
         """``factor d(t) d(s)`` times the identity between outputs, s up to `step`; shape (outputs, upto)."""
         decay = self._memory.decay
-        return np.kron(factor * decay[step] * decay[: step + 1], np.eye(self._outputs))
+        return self._by_output(factor * decay[step] * decay[: step + 1])
+
+    def _by_output(self, row: np.ndarray) -> np.ndarray:
+        return row[None, :] if self._outputs == 1 else np.kron(row, np.eye(self._outputs))
 
 
 class Rows:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lazyrich.problem import Problem
 from lazyrich.problem.problem import DIVERGENCE_FACTOR
+from lazyrich.problem.spectrum import output_names
 from lazyrich.theory.deep_linear.cascade import Cascade
 from lazyrich.theory.deep_linear.data_level import DataLevel
-from lazyrich.theory.deep_linear.limit import Limit
+from lazyrich.theory.deep_linear.limit import Limit, limit_mode
 from lazyrich.theory.deep_linear.rows import Rows
 
 
@@ -42,23 +44,24 @@ class Solution:
         return self.steps < self.limit.steps
 
 
-def required_memory(limit: Limit) -> int:
-    """Bytes that :func:`solve` will hold at once."""
-    per_level = 18 if limit.skip != 0.0 and limit.blocks > 0 else 8
-    data = {"population": 2, "online": 6, "full-batch": 12}[limit.mode]
-    nodes = len(limit.nodes.points) if limit.uses_nodes else 0
-    matrices = per_level * (limit.blocks + 1) + data + nodes
-    return 8 * (matrices * limit.size**2 + 3 * limit.steps**2 + limit.size * len(limit.target_points))
+def required_memory(problem: Problem, nodes: int) -> int:
+    """Bytes that :func:`solve` will hold at once with so many quadrature nodes; reads no data but its dimensions."""
+    mode = limit_mode(problem)
+    steps, blocks = problem.training.steps, problem.network.blocks
+    size = steps * len(output_names(problem.data))
+    per_level = 18 if problem.network.skip != 0.0 and blocks > 0 else 8
+    data = {"population": 2, "online": 6, "full-batch": 12}[mode]
+    return 8 * ((per_level * (blocks + 1) + data + nodes) * size**2 + 3 * steps**2)
 
 
-def solve(limit: Limit, progress: Callable[[int], object] | None = None) -> Solution:
+def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) -> Solution:
     """Solve the equations of a limit.
 
     Parameters
     ----------
     limit : Limit
     progress : callable, optional
-        Called with the number of finished steps.
+        Called with steps done and steps in all.
 
     Returns
     -------
@@ -80,8 +83,8 @@ def solve(limit: Limit, progress: Callable[[int], object] | None = None) -> Solu
                 bound = DIVERGENCE_FACTOR * loss
             if not loss <= bound:
                 return Solution(limit, step, data, cascade)
-            source = memory.initial(step, limit.variances[0])[:, upto] * data.data_gradient[now, upto]
+            source = memory.initial(step, upto.stop, limit.variances[0]) * data.data_gradient[now, upto]
             cascade.forward(step, data.memory_row(step), source)
             if progress is not None:
-                progress(step + 1)
+                progress(step + 1, limit.steps)
     return Solution(limit, limit.steps, data, cascade)

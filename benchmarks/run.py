@@ -1,0 +1,179 @@
+"""Speed as ratios within one run: ``python -m benchmarks.run [--json FILE]`` (``make bench``).
+
+Machines differ and are noisy, so every figure is a ratio of two times taken in turn, or an exponent; the median of
+several rounds is given. docs/benchmarks.md says what each one means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import lazyrich
+from lazyrich import GaussianData, Network, Problem, Training
+from lazyrich.provenance import provenance
+from lazyrich.simulation import train
+from lazyrich.theory.deep_linear.limit import take_limit
+from lazyrich.theory.deep_linear.solver import solve
+from tests.fixed_point import first_guess, sweep
+
+
+def problem(steps: int, blocks: int, skip: float = 0.0, outputs: int = 1, size: int = 1000) -> Problem:
+    """Isotropic data, full batch, width = dimension, 1.5 samples per dimension, well below the edge of stability."""
+    return Problem(
+        network=Network(width=size, blocks=blocks, skip=skip, **({"beta0": 1.0} if skip else {})),
+        data=GaussianData(dimension=size, samples=3 * size // 2, label_noise=0.3, outputs=outputs),
+        training=Training(steps=steps, learning_rate=0.05 / (blocks + 2)),
+    )
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Time of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def ratio(slow: Callable[[], object], fast: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Median over rounds of the ratio of two times taken in turn, and the median time of the second."""
+    fast()
+    pairs = [(seconds(slow), seconds(fast)) for _ in range(rounds)]
+    return statistics.median(a / b for a, b in pairs), statistics.median(b for _, b in pairs)
+
+
+def products_of(solution, steps: int) -> Callable[[], None]:
+    """The solver's row-matrix products alone: as many, with the same sizes and the same matrices."""
+    used = []
+    for level in solution.cascade.levels:
+        used += [*level.feature_stack, *level.gradient_stack]
+        used += [level.dg_db.T, level.dh_db.T, level.dg_da.T, level.dh_da.T]
+    data = solution.data
+    used += [data.data_response] * 2 + [data.source] * 2 + [data.kernel] * 2 + [data.kernel.T, data.theta.T]
+    used += [data.data_response.T] * 2 + [data.spread, solution.cascade.levels[0].cov_gg, data.noisy_error]
+    used += [data.learned, data.moment_one, data.moment_two]
+    for node in data.responses:
+        used += [node, node.T]
+    row = np.ones((1, steps))
+
+    def work() -> None:
+        for step in range(1, steps):
+            part = row[:, :step]
+            for matrix in used:
+                part @ matrix[:step, :step]
+
+    return work
+
+
+def against_fixed_point() -> dict:
+    """T = 200, three hidden levels: 29 undamped sweeps of the fixed-point iteration against one pass."""
+    limit = take_limit(problem(200, 2))
+
+    def iterate() -> None:
+        guess = first_guess(limit)
+        for _ in range(29):
+            guess = sweep(limit, guess)
+
+    value, own = ratio(iterate, lambda: solve(limit), rounds=5)
+    return {"fixed point / one pass": value, "one pass, ms": 1e3 * own}
+
+
+def against_products() -> dict:
+    """Two blocks: one pass against its own row-matrix products."""
+    found = {}
+    for steps in (100, 200, 400, 800):
+        limit = take_limit(problem(steps, 2))
+        work = products_of(solve(limit), steps)
+        found[f"one pass / products, T = {steps}"] = 1 / ratio(work, lambda: solve(limit), rounds=5)[0]
+    return found
+
+
+def against_depth() -> dict:
+    """T = 100: exponent of the time in the number of blocks, 8 to 64, plain and residual."""
+    found = {}
+    for name, skip in (("plain", 0.0), ("residual", 1.0)):
+        depths = [8, 16, 32, 64]
+        limits = [take_limit(problem(100, blocks, skip)) for blocks in depths]
+        times = [min(seconds(lambda: solve(limit)) for _ in range(3)) for limit in limits]
+        found[f"exponent in depth, {name}"] = float(np.polyfit(np.log(depths), np.log(times), 1)[0])
+    return found
+
+
+def short_prediction() -> dict:
+    """T = 100, one block: the whole of predict, once warm."""
+    asked = problem(100, 1)
+    lazyrich.predict(asked)
+    return {
+        "predict, T = 100, one block, ms": 1e3
+        * statistics.median(seconds(lambda: lazyrich.predict(asked)) for _ in range(9))
+    }
+
+
+def against_outputs() -> dict:
+    """T = 60, two blocks: what ten outputs cost in units of one."""
+    one, ten = take_limit(problem(60, 2)), take_limit(problem(60, 2, outputs=10))
+    return {"ten outputs / one": ratio(lambda: solve(ten), lambda: solve(one), rounds=5)[0]}
+
+
+def against_modes() -> dict:
+    """T = 100, one block: MNIST's 784 inputs against 16 of the same kind of spectrum."""
+
+    def power_law(dimension: int) -> Problem:
+        data = lazyrich.PowerLawData(dimension=dimension, samples=3 * dimension // 2, capacity=0.8, source=0.3)
+        return Problem(
+            network=Network(width=dimension, blocks=1), data=data, training=Training(steps=100, learning_rate=0.01)
+        )
+
+    many, few = power_law(784), power_law(16)
+    return {
+        "784 inputs / 16": ratio(lambda: lazyrich.predict(many), lambda: lazyrich.predict(few), rounds=5)[0],
+        "10^8 inputs / 16": ratio(lambda: lazyrich.predict(power_law(10**8)), lambda: lazyrich.predict(few), rounds=5)[
+            0
+        ],
+    }
+
+
+def against_training() -> dict:
+    """D = N = 1000, P = 1500, one block, 200 steps: 32 trained networks (4 are timed, compiled before) against predict."""
+    asked = problem(200, 1)
+    train(asked.with_values({"training.steps": 16}), seeds=4)
+
+    def networks() -> None:
+        train(asked, seeds=4)
+
+    value, own = ratio(networks, lambda: lazyrich.predict(asked), rounds=1)
+    return {"32 networks / predict": 8 * value, "predict, ms": 1e3 * own}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    report = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "versions": provenance()}
+    print(f"{report['machine']}, {report['versions']}")
+    for study in (
+        against_fixed_point,
+        against_products,
+        against_depth,
+        short_prediction,
+        against_outputs,
+        against_modes,
+        against_training,
+    ):
+        print(f"\n{study.__doc__}")
+        report[study.__name__] = study()
+        for name, value in report[study.__name__].items():
+            print(f"    {name:40s} {value:10.3g}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The command ``lazyrich``: file to problem to verb to file."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.exceptions import TyperException
+
+from lazyrich.errors import LazyrichError
+
+if TYPE_CHECKING:
+    from lazyrich.comparison import Comparison
+    from lazyrich.trajectory import Trajectory
+
+app = typer.Typer(
+    help="Tell, before any training, how a deep network's training will go; and check it against real training.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+ProblemFile = Annotated[Path, typer.Argument(metavar="FILE", help="A problem or study file in TOML.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Output = Annotated[Path | None, typer.Option("--output", metavar="FILE.nc", help="Write all results to a NetCDF file.")]
+Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png|svg", help="Write a figure.")]
+Kernels = Annotated[bool, typer.Option("--kernels", help="Also record the kernels of trained networks.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from lazyrich import __version__
+
+        print(f"lazyrich {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command()
+def predict(
+    file: ProblemFile, json: AsJson = False, output: Output = None, plot: Plot = None, quiet: Quiet = False
+) -> None:
+    """Predict the training curve, without training."""
+    from lazyrich import load_problem
+    from lazyrich import predict as solve
+
+    _check_outputs(output, plot)
+    problem = load_problem(file)
+    with _progress("predicting", quiet) as progress, _blaming(file):
+        trajectory = solve(problem, progress=progress)
+    _deliver(trajectory, json, output, plot)
+
+
+@app.command()
+def train(
+    file: ProblemFile,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Networks to train.")] = 16,
+    json: AsJson = False,
+    output: Output = None,
+    plot: Plot = None,
+    kernels: Kernels = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train real networks and record their mean curve with its standard error."""
+    from lazyrich import load_problem
+    from lazyrich import train as run
+
+    _check_outputs(output, plot)
+    problem = load_problem(file)
+    with _progress(f"training {seeds} networks", quiet) as progress, _blaming(file):
+        trajectory = run(problem, seeds, kernels=kernels, progress=progress)
+    _deliver(trajectory, json, output, plot)
+
+
+@app.command()
+def compare(
+    file: ProblemFile,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=2, help="Networks to train per problem; default: the study's.")
+    ] = None,
+    json: AsJson = False,
+    output: Output = None,
+    plot: Plot = None,
+    kernels: Kernels = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict, train, and tell how many standard errors apart they are."""
+    from lazyrich import compare as set_beside
+    from lazyrich import load_study
+    from lazyrich import predict as solve
+    from lazyrich import train as run
+    from lazyrich.comparison import plot_all, save_comparisons
+
+    _check_outputs(output, plot)
+    study = load_study(file)
+    comparisons = []
+    for point, problem in study.problems():
+        label = ", ".join(f"{key.partition('.')[2]} = {value}" for key, value in point.items())
+        with _progress(f"predicting {label}", quiet) as progress, _blaming(file):
+            predicted = solve(problem, progress=progress)
+        networks = seeds or study.compare.seeds
+        with _progress(f"training {networks} networks {label}", quiet) as progress, _blaming(file):
+            trained = run(problem, networks, kernels=kernels, progress=progress)
+        comparisons.append(set_beside(predicted, trained, label))
+    if output is not None:
+        save_comparisons(comparisons, output)
+    if plot is not None:
+        plot_all(comparisons, plot)
+    if json:
+        _print_json({"comparisons": [comparison.to_json() for comparison in comparisons]})
+    else:
+        _print_comparisons(comparisons)
+
+
+def _check_outputs(output: Path | None, plot: Path | None) -> None:
+    from lazyrich.storage import check_destination
+
+    if output is not None:
+        check_destination(output, (".nc",), "--output")
+    if plot is not None:
+        check_destination(plot, (".png", ".svg"), "--plot")
+
+
+@contextmanager
+def _blaming(file: Path) -> Iterator[None]:
+    """Put the problem file in front of errors that only show when it is used."""
+    try:
+        yield
+    except LazyrichError as error:
+        raise error.inside(str(file), joint=": ") from None
+
+
+@contextmanager
+def _progress(task: str, quiet: bool) -> Iterator[Callable[[int, int], object] | None]:
+    """A bar on standard error with the time left; nothing where standard error is not a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        row = bar.add_task(task, total=None)
+        yield lambda done, total: bar.update(row, completed=done, total=total)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    print(json_module.dumps(content, allow_nan=False))
+
+
+def _deliver(trajectory: Trajectory, json: bool, output: Path | None, plot: Path | None) -> None:
+    if output is not None:
+        trajectory.save(output)
+    if plot is not None:
+        trajectory.plot(plot)
+    if json:
+        _print_json(trajectory.to_json())
+    else:
+        from lazyrich.tables import trajectory_table
+
+        _print_table(trajectory_table(trajectory))
+
+
+def _print_comparisons(comparisons: list[Comparison]) -> None:
+    from lazyrich.tables import comparison_table, original_units
+
+    _print_table(comparison_table(comparisons))
+    for comparison in comparisons:
+        print(comparison.summary())
+        if "target_std" in comparison.predicted.data:
+            print(f"    predicted {original_units(comparison.predicted)}")
+
+
+def _print_table(table: Any) -> None:
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def main() -> None:
+    """Run the command; every user's mistake ends in one line on standard error and status 2."""
+    try:
+        status = app(standalone_mode=False)
+    except LazyrichError as error:
+        status = _fail(str(error), 2)
+    except TyperException as error:
+        message = " ".join(error.format_message().split()).rstrip(".")
+        status = _fail(f"lazyrich: {message}; see lazyrich --help", 2)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        detail = f" ({error})" if str(error) else ""
+        status = _fail(f"interrupted{detail}; nothing was written", 130, prefix="")
+    except BrokenPipeError:
+        sys.stderr.close()
+        status = 1
+    sys.exit(status)
+
+
+def _fail(message: str, status: int, prefix: str = "error: ") -> int:
+    print(f"{prefix}{message}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Figures of results, from trajectories and comparisons only."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lazyrich.storage import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from lazyrich.comparison import Comparison
+    from lazyrich.trajectory import Trajectory
+
+# Okabe & Ito's colours: told apart with any colour vision, and in this order also by lightness.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "osD^vPX"
+_LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
+
+
+def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.6 * columns + 0.8, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, **options)
+
+
+def _finish(axes: Axes, logarithmic: bool) -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if logarithmic:
+        axes.set_yscale("log")
+
+
+def _spans_decade(values: Sequence[np.ndarray]) -> bool:
+    joined = np.concatenate([value[np.isfinite(value)] for value in values])
+    return joined.size > 0 and joined.min() > 0 and joined.max() > 10 * joined.min()
+
+
+def _unit(trajectory: Trajectory) -> str:
+    return "mean squared error" + (", standardised targets" if "target_std" in trajectory.data else "")
+
+
+def plot_trajectory(trajectory: Trajectory) -> Figure:
+    """Losses over steps, with bands of one standard error for trained networks."""
+    losses = [name for name in _LOSSES if name in trajectory.data]
+    figure, grid = _new_figure(1, 1, 4.2)
+    axes = grid[0, 0]
+    for name, colour in zip(losses, _COLOURS, strict=False):
+        values = trajectory.data[name].values
+        axes.plot(trajectory.steps, values, color=colour, label=_LOSSES[name])
+        if f"{name}_sem" in trajectory.data:
+            sem = trajectory.data[f"{name}_sem"].values
+            axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
+    _finish(axes, _spans_decade([trajectory.data[name].values for name in losses]))
+    origin = "predicted" if trajectory.source == "theory" else f"{trajectory.statistics['networks']} trained networks"
+    axes.set(xlabel="step", ylabel=_unit(trajectory), title=f"{origin}: {trajectory.outcome}")
+    axes.legend(frameon=False)
+    return figure
+
+
+def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
+    """Predicted curves (lines) under trained means (markers with standard errors), and z-scores below."""
+    losses = comparisons[0].losses
+    figure, grid = _new_figure(2, len(losses), 6.0, height_ratios=[3, 1.2])
+    for column, loss in enumerate(losses):
+        above, below = grid[:, column]
+        for index, comparison in enumerate(comparisons):
+            colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
+            trained, steps = comparison.trained.data, comparison.predicted.steps
+            shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
+            label = f", {comparison.label}" if comparison.label else ""
+            above.plot(steps, comparison.predicted.data[loss].values, color=colour, label=f"theory{label}")
+            above.errorbar(
+                steps[shown],
+                trained[loss].values[shown],
+                trained[f"{loss}_sem"].values[shown],
+                color=colour,
+                marker=marker,
+                markersize=4,
+                linestyle="none",
+                label=f"{comparison.trained.statistics['networks']} networks{label}",
+            )
+            below.plot(
+                steps, comparison.data[f"{loss}_z"].values, color=colour, marker=marker, markevery=5, markersize=3
+            )
+        _finish(above, _spans_decade([c.predicted.data[loss].values for c in comparisons]))
+        _finish(below, logarithmic=False)
+        below.axhspan(-2, 2, color="0.5", alpha=0.15, linewidth=0)
+        above.set(title=_LOSSES[loss], ylabel=_unit(comparisons[0].predicted))
+        below.set(xlabel="step", ylabel="trained - theory\n(standard errors)")
+        above.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as PNG or SVG, whole or not at all.
+
+    Raises
+    ------
+    LazyrichError
+        When the file cannot be written.
+    """
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix.lower().lstrip("."), dpi=150)
+    write_whole(path, buffer.getvalue())

@@ -1,0 +1,139 @@
+"""Train real networks of a problem: problem in, trajectory out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from lazyrich.errors import LazyrichError
+from lazyrich.fields import lay_out
+from lazyrich.problem import DatasetData, Problem
+from lazyrich.problem.problem import DIVERGENCE_FACTOR
+from lazyrich.simulation.linear import BatchResult, run_networks
+from lazyrich.trajectory import Interrupted, Outcome, Trajectory
+
+
+def train(
+    problem: Problem,
+    seeds: int | Sequence[int] = 16,
+    *,
+    kernels: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> Trajectory:
+    """Train networks of the problem's own size and record what the theory predicts.
+
+    Parameters
+    ----------
+    problem : Problem
+    seeds : int or sequence of int
+        Networks to train, numbered from 0, or their numbers. Network s draws its weights and data from
+        ``training.seed`` and s alone.
+    kernels : bool
+        Also record the kernels between all pairs of steps (memory grows as steps^2).
+    progress : callable, optional
+        Called with network-steps done and network-steps in all.
+
+    Returns
+    -------
+    Trajectory
+        Means over networks with standard errors. From the first step at which a network's loss exceeds 10^6 times its
+        initial value, or is not finite, nothing is given and the outcome is "diverged".
+
+    Raises
+    ------
+    LazyrichError
+        For an infinite width, a network that does not fit into memory, or a data file that cannot be used.
+    Interrupted
+        On Ctrl-C; a KeyboardInterrupt whose `trajectory` holds the networks that were finished, if any.
+
+    Examples
+    --------
+    >>> import lazyrich
+    >>> problem = lazyrich.Problem(
+    ...     network=lazyrich.Network(width=60, blocks=0),
+    ...     data=lazyrich.GaussianData(dimension=60, samples=120),
+    ...     training=lazyrich.Training(steps=10, learning_rate=0.1),
+    ... )
+    >>> trained = lazyrich.train(problem, seeds=4)
+    >>> trained.train_loss.shape
+    (10,)
+    """
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not numbers:
+        raise LazyrichError("seeds", "no networks to train", "give at least 1")
+    started = time.perf_counter()
+    batches: list[BatchResult] = []
+    try:
+        for batch in run_networks(problem, numbers, kernels=kernels, progress=progress):
+            batches.append(batch)
+    except KeyboardInterrupt:
+        finished = sum(len(batch.seeds) for batch in batches)
+        partial = None
+        if batches:
+            outcome = Outcome("interrupted", problem.training.steps)
+            partial = _trajectory(problem, batches, outcome, started)
+        raise Interrupted(f"{finished} of {len(numbers)} networks were finished", partial) from None
+    return _trajectory(problem, batches, None, started)
+
+
+def _trajectory(problem: Problem, batches: list[BatchResult], outcome: Outcome | None, started: float) -> Trajectory:
+    test = np.concatenate([batch.test_loss for batch in batches])
+    train_losses = np.concatenate([batch.train_loss for batch in batches])
+    first = _first_divergence(test)
+    reached = int(first.min())
+    if outcome is None:
+        outcome = Outcome("diverged", reached) if reached < problem.training.steps else Outcome()
+    losses, overall = {}, {}
+    of_seed = {"train_loss": train_losses[:, :reached]}
+    if not isinstance(problem.data, DatasetData):
+        of_seed["test_loss"] = test[:, :reached]
+    for name, values in of_seed.items():
+        losses |= {name: values.mean(axis=0), f"{name}_sem": _sem(values), f"{name}_of_seed": values}
+        overall[f"{name}_sem"] = _sem(values.mean(axis=-1))
+    data = lay_out(problem, losses, _kernels(batches, reached * test.shape[-1]))
+    for name, values in overall.items():
+        padded = np.pad(values, (0, problem.training.steps - reached), constant_values=np.nan)
+        data[name] = ("step", padded, data[f"{name}_by_output"].attrs)
+    numbers = np.concatenate([batch.seeds for batch in batches])
+    return Trajectory(
+        data=data.assign_coords(seed=numbers),
+        problem=problem,
+        source="training",
+        outcome=outcome,
+        statistics={
+            "networks": len(numbers),
+            "networks_diverged": int(np.count_nonzero(first < problem.training.steps)),
+            "seconds": time.perf_counter() - started,
+        },
+    )
+
+
+def _first_divergence(test_loss: np.ndarray) -> np.ndarray:
+    """The first step of each network at which its loss has diverged, or the number of steps; shape (seeds,)."""
+    total = test_loss.sum(axis=-1)
+    with np.errstate(invalid="ignore"):
+        diverged = ~(total <= DIVERGENCE_FACTOR * total[:, :1])
+    return np.where(diverged.any(axis=1), diverged.argmax(axis=1), total.shape[1])
+
+
+def _sem(values: np.ndarray) -> np.ndarray:
+    """Standard error of the mean over the leading axis; NaN for a single network."""
+    if len(values) < 2:
+        return np.full(values.shape[1:], np.nan)
+    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+
+def _kernels(batches: list[BatchResult], size: int) -> dict[str, np.ndarray]:
+    """Means and standard errors of the kernels over all networks, for the first `size` rows."""
+    kernels = {}
+    for name in batches[0].kernels:
+        count = sum(len(batch.seeds) for batch in batches)
+        cut = [batch.kernels[name][..., :size, :size] for batch in batches]
+        mean = np.sum([values.sum(axis=0) for values in cut], axis=0) / count
+        kernels[name] = mean
+        if count > 1:
+            square = np.sum([((values - mean) ** 2).sum(axis=0) for values in cut], axis=0)
+            kernels[f"{name}_sem"] = np.sqrt(square / (count - 1) / count)
+    return kernels

@@ -1,0 +1,84 @@
+"""Tables of results for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from lazyrich.comparison import Comparison
+    from lazyrich.trajectory import Trajectory
+
+_LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
+
+
+def _shown_steps(steps: int, most: int = 9) -> np.ndarray:
+    """The first steps, and further ones at growing distances."""
+    spaced = np.geomspace(1, steps, most).round().astype(int) - 1
+    return np.unique(np.concatenate([[0], spaced]))
+
+
+def _number(value: np.floating | np.ndarray, digits: int = 4) -> str:
+    return f"{value:.{digits}g}" if np.isfinite(value) else "-"
+
+
+def trajectory_table(trajectory: Trajectory) -> Table:
+    """Losses at some steps, with standard errors where there are any."""
+    losses = [name for name in _LOSSES if name in trajectory.data]
+    table = Table(
+        title=f"{trajectory.source}: {trajectory.outcome}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
+    table.add_column("step", justify="right", no_wrap=True)
+    for name in losses:
+        table.add_column(_LOSSES[name], justify="right")
+    for step in _shown_steps(len(trajectory.steps)):
+        row = [str(step)]
+        for name in losses:
+            text = _number(trajectory.data[name].values[step])
+            if f"{name}_sem" in trajectory.data:
+                text += f" ± {_number(trajectory.data[f'{name}_sem'].values[step])}"
+            row.append(text)
+        table.add_row(*row)
+    if "target_std" in trajectory.data:
+        table.caption = original_units(trajectory)
+    return table
+
+
+def original_units(trajectory: Trajectory) -> str:
+    """The last loss in the targets' own units, as a root mean squared error over samples and outputs."""
+    by_output = trajectory.data["train_loss_by_output"].values
+    reached = np.flatnonzero(np.isfinite(by_output).all(axis=-1))
+    if not len(reached):
+        return ""
+    last = int(reached[-1])
+    error = np.sqrt(np.mean(by_output[last] * trajectory.data["target_std"].values ** 2))
+    return f"in the targets' own units: root mean squared error {error:.4g} at step {last}"
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> Table:
+    """Theory beside training at some steps, with the difference in standard errors."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    losses = comparisons[0].losses
+    labelled = any(comparison.label for comparison in comparisons)
+    if labelled:
+        table.add_column("problem", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    for loss in losses:
+        for column in (f"{_LOSSES[loss]}\ntheory", "trained ± s.e.", "z"):
+            table.add_column(column, justify="right", no_wrap=True)
+    for comparison in comparisons:
+        predicted, trained = comparison.predicted.data, comparison.trained.data
+        for index, step in enumerate(_shown_steps(len(comparison.predicted.steps), most=6)):
+            row = [comparison.label if index == 0 else ""] * labelled + [str(step)]
+            for loss in losses:
+                error = trained[f"{loss}_sem"].values[step]
+                row.append(_number(predicted[loss].values[step]))
+                row.append(f"{_number(trained[loss].values[step])} ± {_number(error, digits=2)}")
+                row.append(_number(comparison.data[f"{loss}_z"].values[step], digits=2))
+            table.add_row(*row)
+        table.add_section()
+    return table
