@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def assert_sound(predicted: Trajectory, residual: float = 1e-6) -> None:
+def assert_sound(predicted: Trajectory) -> None:
     """Finite losses up to the end or to a divergence, nothing after it, and solved equations."""
     steps, outcome = predicted.problem.training.steps, predicted.outcome
     assert outcome.kind in ("finished", "diverged")
@@ -66,7 +66,8 @@ def assert_sound(predicted: Trajectory, residual: float = 1e-6) -> None:
         assert values.shape[0] == steps
         assert np.isfinite(values[:reached]).all() and (values[:reached] >= 0).all()
         assert np.isnan(values[reached:]).all()
-    assert predicted.statistics["residual"] < residual
+    # measured: up to 2e-11, in 3000 random problems and in the corners below
+    assert predicted.statistics["residual"] < 1e-9
 
 
 def solve(problem: Problem) -> Trajectory:
@@ -212,7 +213,24 @@ TEXTS = [
 HUGE = ["1000000000", "1000000000000", "1000000000000000000", "1e9", "1e15", "9" * 400]
 VALUES = [
     *HUGE,
-    *["0", "1", "-1", "2.5", "-0.0", "5e-324", "1e-300", "-1e300", "1e300", "1e16", "1e400", "nan", "inf", "-inf"],
+    *[
+        "0",
+        "1",
+        "3",
+        "-1",
+        "0.5",
+        "2.5",
+        "-0.0",
+        "5e-324",
+        "1e-300",
+        "-1e300",
+        "1e300",
+        "1e16",
+        "1e400",
+        "nan",
+        "inf",
+        "-inf",
+    ],
     *["true", '""', '"text"', '"\\u0000"', "1979-05-27", "'''a\nb'''", '"' + "x" * 5000 + '"'],
     *["[]", "[1]", "[0.1, 0.1, 0.1, 0.1, 0.1, 0.1]", "[nan, 1, 1]", "[1e300, 1e300, 1e300]", "[[1, 2, 3], [3, 2, 1]]"],
     *["{}", "{ input = 1, output = 1 }", "{ input = 1e300, block = 0, output = 0 }", "{ a = { b = [1] } }"],
@@ -237,8 +255,8 @@ def damaged_texts(draw: st.DrawFn) -> bytes:
     for _ in range(draw(st.integers(1, 3))):
         index, other = draw(place) % len(lines), draw(place) % len(lines)
         key, _, value = lines[index].partition(" = ")
-        kind = draw(st.sampled_from(["value", "value", "value", "key", "delete", "repeat", "swap", "noise"]))
-        if kind == "value":
+        kind = draw(st.sampled_from(["value"] * 8 + ["key", "delete", "repeat", "swap", "noise"]))
+        if kind == "value" and value:
             lines[index] = f"{key} = {draw(st.sampled_from(VALUES))}"
         elif kind == "key":
             keys = [line.partition(" = ")[0] for text in TEXTS for line in text.splitlines()]
@@ -323,7 +341,7 @@ def test_sizes_that_cannot_be_predicted(write_problem: Callable[..., Path], plac
     assert_one_line_error(predict_file(path), f"error: {path}: ")
 
 
-@pytest.mark.parametrize("value", ["1000000000", "1000000000000", "1000000000000000"])
+@pytest.mark.parametrize("value", ["1000000", "1000000000000000"])
 @pytest.mark.parametrize("place", ["network.width", "data.dimension", "data.samples"])
 @pytest.mark.parametrize("kind", ["gaussian", "power-law"])
 def test_sizes_that_cost_a_prediction_nothing(

@@ -244,15 +244,15 @@ def test_kernels_are_the_products_of_what_the_network_computes() -> None:
 @pytest.mark.parametrize("mode", ["full-batch", "online", "population"])
 def test_shapes_and_diagonals(mode: str) -> None:
     problem = small(mode)
-    result = run(problem, [0, 1, 2], kernels=True)
-    assert result.test_loss.shape == result.train_loss.shape == (3, 19, 2)
+    result = run(problem, [0, 1, 2, 3, 4], kernels=True)
+    assert result.test_loss.shape == result.train_loss.shape == (5, 19, 2)
     assert result.test_loss.dtype == np.float64
     assert ("sample_error_kernel" in result.kernels) == (mode == "full-batch")
-    diagonal = np.diagonal(result.kernels["error_kernel"], axis1=1, axis2=2).reshape(3, 19, 2)
+    diagonal = np.diagonal(result.kernels["error_kernel"], axis1=1, axis2=2).reshape(5, 19, 2)
     close(diagonal, result.test_loss)
-    plain = run(problem, [0, 1, 2])
+    plain = run(problem, [0])
     assert plain.kernels == {}
-    close(plain.train_loss, result.train_loss)
+    close(plain.train_loss, result.train_loss[:1])
 
 
 @pytest.mark.parametrize("mode", ["full-batch", "online"])
@@ -272,7 +272,7 @@ def test_a_network_does_not_depend_on_its_company(mode: str) -> None:
     np.testing.assert_array_equal(run(problem, seeds, kernels=True).train_loss, together.train_loss)
     first = together.train_loss[:, 0, 0]
     assert len(np.unique(first)) == len(seeds)
-    other = run(problem.with_values({"training.seed": 4_294_967_295}), seeds)
+    other = run(problem.with_values({"training.seed": 4_294_967_295}), seeds, kernels=True)
     assert not np.isin(other.train_loss[:, 0, 0], first).any()
 
 
@@ -294,17 +294,17 @@ def test_draws_have_the_law_they_should() -> None:
     assert np.abs(noise.T @ noise / len(noise) / 0.3**2 - np.eye(2)).max() < 5 * math.sqrt(2 / len(noise))
 
 
-def test_initial_loss_of_200_networks() -> None:
+def test_initial_loss_of_20_000_networks() -> None:
     """The mean over initial weights is exact at any size: 1 + sigma_0^2 sigma_3^2 (s^2 + c^2 sigma^2)^2 / gamma^2."""
     problem = Problem(
         network=Network(**NETWORK, init_std=STDS),
         data=GaussianData(dimension=10),
         training=Training(mode="population", steps=1, learning_rate=0.1, richness=1.5),
     )
-    losses = run(problem, list(range(200))).test_loss[:, 0, 0]
+    losses = run(problem, list(range(20_000))).test_loss[:, 0, 0]
     expected = 1 + 0.8**2 * 0.9**2 * (0.6**2 + 0.8**2 * 1.2**2) ** 2 / (1.5**2 * 0.7)
-    sem = losses.std(ddof=1) / math.sqrt(200)
-    assert sem < 0.05 * expected
+    sem = losses.std(ddof=1) / math.sqrt(20_000)
+    assert sem < 0.005 * expected
     assert abs(losses.mean() - expected) < 4 * sem
 
 

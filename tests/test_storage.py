@@ -19,7 +19,7 @@ from lazyrich.comparison import Comparison, load_comparisons, save_comparisons
 from lazyrich.storage import check_destination, write_whole
 from tests.conftest import Finished, assert_one_line_error
 
-resource = pytest.importorskip("resource")  # not on Windows
+pytest.importorskip("resource")  # limits of what a process may do: not on Windows
 
 PROBLEM = Problem(
     network=Network(width=40, blocks=1),
@@ -105,6 +105,14 @@ def test_a_good_destination_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old" and files(tmp_path) == ["result.NC"]
 
 
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+from lazyrich.cli import main
+main()
+"""
+
+
 @pytest.mark.parametrize(("verb", "old"), [("predict", None), ("predict", b"old"), ("compare", b"old")])
 def test_a_full_disk(write_problem: Callable[..., Path], tmp_path: Path, verb: str, old: bytes | None) -> None:
     """The kernel refuses to make any file longer than 8 KiB, less than half of what there is to write."""
@@ -113,15 +121,11 @@ def test_a_full_disk(write_problem: Callable[..., Path], tmp_path: Path, verb: s
         output.write_bytes(old)
     seeds = [] if verb == "predict" else ["--seeds", "2"]
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
-
     done = subprocess.run(
-        [sys.executable, "-m", "lazyrich.cli", verb, path, *seeds, "--json", "--output", output],
+        [sys.executable, "-c", LIMITED, verb, path, *seeds, "--json", "--output", output],
         capture_output=True,
         text=True,
         timeout=120,
-        preexec_fn=limit,
     )
     assert_one_line_error(Finished(done.returncode, done.stdout, done.stderr))
     assert done.stderr == f"error: {output}: cannot be written (File too large); free space or choose another folder\n"

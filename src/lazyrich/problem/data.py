@@ -30,25 +30,46 @@ class _RandomData(Model):
     label_noise: NonNegative = 0.0
 
 
-class GaussianData(_RandomData):
-    """Isotropic Gaussian inputs of `dimension` D; `outputs` orthogonal linear targets with ``|beta*|^2 = D``."""
+class _OrthogonalTargets(_RandomData):
+    """Synthetic kinds whose several outputs are orthogonal.
 
-    kind: Literal["gaussian"] = "gaussian"
+    Attributes
+    ----------
+    dimension : int
+        D, the number of inputs.
+    outputs : int
+        C, the number of outputs.
+    """
+
     dimension: Count
     outputs: Count = 1
 
+    @model_validator(mode="after")
+    def _room_for_outputs(self) -> _OrthogonalTargets:
+        if self.outputs > self.dimension:
+            raise invalid(
+                f"{self.outputs} orthogonal outputs do not fit into {self.dimension} dimensions",
+                "give at most one output per dimension",
+                "outputs",
+            )
+        return self
 
-class PowerLawData(_RandomData):
+
+class GaussianData(_OrthogonalTargets):
+    """Isotropic Gaussian inputs of `dimension` D; `outputs` orthogonal linear targets with ``|beta*|^2 = D``."""
+
+    kind: Literal["gaussian"] = "gaussian"
+
+
+class PowerLawData(_OrthogonalTargets):
     """Gaussian inputs with eigenvalues ``k^-capacity`` and target power ``(beta*_k)^2 ~ k^-source``.
 
     Both are scaled so that the means over k of the eigenvalue and of eigenvalue times target power are 1.
     """
 
     kind: Literal["power-law"] = "power-law"
-    dimension: Count
     capacity: NonNegative
     source: Finite
-    outputs: Count = 1
 
 
 class SpectrumData(_RandomData):

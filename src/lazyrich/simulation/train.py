@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
@@ -13,6 +14,8 @@ from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.problem import DIVERGENCE_FACTOR
 from lazyrich.simulation.linear import BatchResult, run_networks
 from lazyrich.trajectory import Interrupted, Outcome, Trajectory
+
+_MOST_NETWORKS = 1_000_000
 
 
 def train(
@@ -60,25 +63,60 @@ def train(
     >>> trained.train_loss.shape
     (10,)
     """
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not numbers:
-        raise LazyrichError("seeds", "no networks to train", "give at least 1")
+    count = seeds if isinstance(seeds, int) else len(seeds)
+    if not 1 <= count <= _MOST_NETWORKS:
+        raise LazyrichError("seeds", f"{count} networks cannot be trained", f"give from 1 to {_MOST_NETWORKS}")
+    numbers = list(range(count)) if isinstance(seeds, int) else list(seeds)
     started = time.perf_counter()
     batches: list[BatchResult] = []
+    moments = _KernelMoments()
     try:
         for batch in run_networks(problem, numbers, kernels=kernels, progress=progress):
-            batches.append(batch)
+            moments.add(batch.kernels)
+            batches.append(dataclasses.replace(batch, kernels={}))
     except KeyboardInterrupt:
         finished = sum(len(batch.seeds) for batch in batches)
         partial = None
         if batches:
             outcome = Outcome("interrupted", problem.training.steps)
-            partial = _trajectory(problem, batches, outcome, started)
+            partial = _trajectory(problem, batches, moments, outcome, started)
         raise Interrupted(f"{finished} of {len(numbers)} networks were finished", partial) from None
-    return _trajectory(problem, batches, None, started)
+    return _trajectory(problem, batches, moments, None, started)
 
 
-def _trajectory(problem: Problem, batches: list[BatchResult], outcome: Outcome | None, started: float) -> Trajectory:
+class _KernelMoments:
+    """Means and standard errors of kernels over networks, without keeping each network's."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._reference: dict[str, np.ndarray] = {}  # the first network's kernels, against cancellation
+        self._sums: dict[str, np.ndarray] = {}
+
+    def add(self, kernels: dict[str, np.ndarray]) -> None:
+        """Take in the kernels of a batch, leading axis seeds."""
+        with np.errstate(over="ignore", invalid="ignore"):  # networks that diverged
+            for name, values in kernels.items():
+                reference = self._reference.setdefault(name, values[0].copy())
+                shifted = values - reference
+                sums = np.stack([shifted.sum(axis=0), (shifted**2).sum(axis=0)])
+                self._sums[name] = self._sums[name] + sums if name in self._sums else sums
+        self._count += len(next(iter(kernels.values()), ()))
+
+    def summary(self, size: int) -> dict[str, np.ndarray]:
+        """Kernels and their standard errors (``.._sem``) over the first `size` rows."""
+        found = {}
+        for name, sums in self._sums.items():
+            total, square = sums[..., :size, :size]
+            found[name] = self._reference[name][..., :size, :size] + total / self._count
+            if self._count > 1:
+                spread = np.clip(square - total**2 / self._count, 0.0, None)
+                found[f"{name}_sem"] = np.sqrt(spread / (self._count - 1) / self._count)
+        return found
+
+
+def _trajectory(
+    problem: Problem, batches: list[BatchResult], moments: _KernelMoments, outcome: Outcome | None, started: float
+) -> Trajectory:
     test = np.concatenate([batch.test_loss for batch in batches])
     train_losses = np.concatenate([batch.train_loss for batch in batches])
     first = _first_divergence(test)
@@ -92,7 +130,7 @@ def _trajectory(problem: Problem, batches: list[BatchResult], outcome: Outcome |
     for name, values in of_seed.items():
         losses |= {name: values.mean(axis=0), f"{name}_sem": _sem(values), f"{name}_of_seed": values}
         overall[f"{name}_sem"] = _sem(values.mean(axis=-1))
-    data = lay_out(problem, losses, _kernels(batches, reached * test.shape[-1]))
+    data = lay_out(problem, losses, moments.summary(reached * test.shape[-1]))
     for name, values in overall.items():
         padded = np.pad(values, (0, problem.training.steps - reached), constant_values=np.nan)
         data[name] = ("step", padded, data[f"{name}_by_output"].attrs)
@@ -123,17 +161,3 @@ def _sem(values: np.ndarray) -> np.ndarray:
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
     return values.std(axis=0, ddof=1) / np.sqrt(len(values))
-
-
-def _kernels(batches: list[BatchResult], size: int) -> dict[str, np.ndarray]:
-    """Means and standard errors of the kernels over all networks, for the first `size` rows."""
-    kernels = {}
-    for name in batches[0].kernels:
-        count = sum(len(batch.seeds) for batch in batches)
-        cut = [batch.kernels[name][..., :size, :size] for batch in batches]
-        mean = np.sum([values.sum(axis=0) for values in cut], axis=0) / count
-        kernels[name] = mean
-        if count > 1:
-            square = np.sum([((values - mean) ** 2).sum(axis=0) for values in cut], axis=0)
-            kernels[f"{name}_sem"] = np.sqrt(square / (count - 1) / count)
-    return kernels

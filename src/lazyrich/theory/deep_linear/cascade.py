@@ -2,7 +2,7 @@
 
 Level l is a two-port: from the input side ``h = a + S g``, from the output side ``g = b + R h``, with independent
 Gaussian a and b. Responses between h and g are divided by kappa, as are S, R and cov(g, h), such that only kappa^2
-appears, which may be zero. Features and gradients obey mirror images of the same equations, so one function serves both.
+appears, which may be zero. Features and gradients obey mirror images of the same equations: one function serves both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lazyrich.theory.deep_linear.limit import Limit
-from lazyrich.theory.deep_linear.rows import LayerRows, Rows
+from lazyrich.theory.deep_linear.rows import Rows
 
 
 class Level:
@@ -165,6 +165,6 @@ class Cascade:
         stored[now, upto], stored[upto, now] = source, source.T
         cross, own = mine[:, now, upto]
         straight = own @ stored[upto, upto] @ mine[1, upto, upto].T
-        turned = block.initial_both(cross, scale * limit.richness_squared) @ other[upto, upto]
-        turned = block.initial_both(turned, limit.branch**2 * limit.variances[1]) @ mine[0, upto, upto].T
+        turned = block.decayed(block.decayed(cross) @ other[upto, upto]) @ mine[0, upto, upto].T
+        turned *= scale * limit.richness_squared * limit.branch**2 * limit.variances[1]
         return scale * cross, scale * straight + turned

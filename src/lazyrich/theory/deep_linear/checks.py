@@ -187,7 +187,8 @@ def quadrature_error(solution: Solution) -> float:
     """The relative error of the loss that comes from using few nodes, estimated with all modes.
 
     Compares the three sums that make the loss (targets, initial fluctuations, sampling) between the nodes and all
-    modes, for the pull ``K R_D`` that was found, and divides by the loss at each step.
+    modes, for the pull ``K R_D`` that was found, and divides by the loss at each step, or by 10^-5 of the initial loss
+    where that is more: below, rounding would be mistaken for quadrature.
     """
     limit, data = solution.limit, solution.data
     size = solution.steps * limit.outputs
@@ -216,8 +217,7 @@ def quadrature_error(solution: Solution) -> float:
             difference = _sum_of_squares(pull, probe, exact.points, exact.weights * exact.points**power)
             difference -= _sum_of_squares(pull, probe, nodes.points, nodes.weights * nodes.points**power)
             error += factor * np.abs(difference)
-    floor = loss_floor(loss)
-    return float(np.max(error[loss > floor] / loss[loss > floor], initial=0.0))
+    return float(np.max(error / np.maximum(loss, 1e-5 * loss[0]), initial=0.0))
 
 
 def loss_floor(loss: np.ndarray) -> float:

@@ -19,6 +19,7 @@ from lazyrich.trajectory import Outcome, Trajectory
 
 # Nodes are added until the quadrature changes the loss by less than this.
 _QUADRATURE_TOLERANCE = 1e-10
+_MOST_NODES = 192
 
 
 def predict(
@@ -64,13 +65,16 @@ def predict(
     _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
     limit = take_limit(problem)
     while True:
-        _check_memory(problem, len(limit.nodes.points))
+        nodes = len(limit.nodes.points)
+        _check_memory(problem, nodes)
         solution = solve(limit, progress)
         error = quadrature_error(solution)
-        nodes = len(limit.nodes.points)
-        if error <= _QUADRATURE_TOLERANCE or nodes >= min(len(limit.data.modes.points), 192):
+        if error <= _QUADRATURE_TOLERANCE or nodes >= _MOST_NODES:
             break
-        limit = take_limit(problem, nodes=math.ceil(1.5 * nodes))
+        finer = take_limit(problem, nodes=math.ceil(1.5 * nodes))
+        if len(finer.nodes.points) == nodes:  # there are no more distinct modes
+            break
+        limit = finer
     losses, at_floor = _losses(solution)
     return Trajectory(
         data=lay_out(problem, losses, _kernels(solution, responses)),

@@ -1,4 +1,4 @@
-"""A few nodes instead of all modes: Gauss quadrature of the eigenvalue distribution (docs/theory/quadrature.md)."""
+"""A few nodes instead of all modes: Gauss quadrature of the eigenvalues (docs/theory/deep-linear.md, "Quadrature")."""
 
 from __future__ import annotations
 

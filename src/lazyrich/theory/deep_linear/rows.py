@@ -19,9 +19,9 @@ class LayerRows:
         """``factor d(t) d(s)`` over the first `stop` columns; a plain number without weight decay."""
         return (factor * self._memory.decay[step]) * self._decay[:stop] if self._forgets else factor
 
-    def initial_both(self, rows: np.ndarray, factor: float) -> np.ndarray:
-        """Rows times ``factor d(s)``, to stand on one side of a sandwiched covariance."""
-        return rows * (factor * self._decay[: rows.shape[-1]]) if self._forgets else rows * factor
+    def decayed(self, rows: np.ndarray) -> np.ndarray:
+        """Rows times d(s)."""
+        return rows * self._decay[: rows.shape[-1]] if self._forgets else rows
 
     def gain(self, step: int, stop: int) -> np.ndarray:
         """m(t, s) over the first `stop` columns: the same for all pairs of outputs."""
@@ -48,6 +48,7 @@ class Rows:
         shared = {id(memory): LayerRows(memory, outputs) for memory in memories}
         self._layers = [shared[id(memory)] for memory in memories]
         self._outputs = outputs
+        self._step, self._slices = -1, (slice(0), slice(0), slice(0))
 
     def layer(self, index: int) -> LayerRows:
         """The optimiser rows of layer `index`, 0 for the input layer."""
@@ -55,5 +56,7 @@ class Rows:
 
     def slices(self, step: int) -> tuple[slice, slice, slice]:
         """Slices `now`, `past` and `upto`."""
-        start, stop = step * self._outputs, (step + 1) * self._outputs
-        return slice(start, stop), slice(0, start), slice(0, stop)
+        if step != self._step:  # asked for many times a step
+            start, stop = step * self._outputs, (step + 1) * self._outputs
+            self._step, self._slices = step, (slice(start, stop), slice(0, start), slice(0, stop))
+        return self._slices
