@@ -13,8 +13,10 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import lazyrich
 from lazyrich import GaussianData, Network, Problem, Training
@@ -49,15 +51,14 @@ def ratio(slow: Callable[[], object], fast: Callable[[], object], rounds: int) -
 
 
 def products_of(solution, steps: int) -> Callable[[], None]:
-    """The solver's row-matrix products alone: as many, with the same sizes and the same matrices."""
+    """The solver's row-matrix products alone: as many, one by one, with the same sizes and the same matrices."""
     used = []
     for level in solution.cascade.levels:
-        used += [*level.feature_stack, *level.gradient_stack]
-        used += [level.dg_db.T, level.dh_db.T, level.dg_da.T, level.dh_da.T]
+        used += [*level.of_features, level.dg_da.T, level.dh_da.T, level.dg_db.T, level.dh_db.T]
     data = solution.data
-    used += [data.data_response] * 2 + [data.source] * 2 + [data.kernel] * 2 + [data.kernel.T, data.theta.T]
-    used += [data.data_response.T] * 2 + [data.spread, solution.cascade.levels[0].cov_gg, data.noisy_error]
-    used += [data.learned, data.moment_one, data.moment_two]
+    used += [data.data_response, data.source, data.kernel.T, solution.cascade.levels[0].cov_gg, data.spread]
+    used += [data.weight_error, data.learned, data.moment_one, data.data_response.T, data.data_response.T]
+    used += [data.source, data.moment_one.T]
     for node in data.responses:
         used += [node, node.T]
     row = np.ones((1, steps))
@@ -80,8 +81,12 @@ def against_fixed_point() -> dict:
         for _ in range(29):
             guess = sweep(limit, guess)
 
-    value, own = ratio(iterate, lambda: solve(limit), rounds=5)
-    return {"fixed point / one pass": value, "one pass, ms": 1e3 * own}
+    found = {}
+    for threads in (1, os.cpu_count()):
+        with threadpool_limits(threads), np.errstate(all="ignore"):
+            value, own = ratio(iterate, lambda: solve(limit), rounds=5)
+        found |= {f"fixed point / one pass, {threads} threads": value, f"one pass, {threads} threads, ms": 1e3 * own}
+    return found
 
 
 def against_products() -> dict:
@@ -90,7 +95,7 @@ def against_products() -> dict:
     for steps in (100, 200, 400, 800):
         limit = take_limit(problem(steps, 2))
         work = products_of(solve(limit), steps)
-        found[f"one pass / products, T = {steps}"] = 1 / ratio(work, lambda: solve(limit), rounds=5)[0]
+        found[f"one pass / products, T = {steps}"] = ratio(partial(solve, limit), work, rounds=5)[0]
     return found
 
 
@@ -100,7 +105,7 @@ def against_depth() -> dict:
     for name, skip in (("plain", 0.0), ("residual", 1.0)):
         depths = [8, 16, 32, 64]
         limits = [take_limit(problem(100, blocks, skip)) for blocks in depths]
-        times = [min(seconds(lambda: solve(limit)) for _ in range(3)) for limit in limits]
+        times = [min(seconds(partial(solve, limit)) for _ in range(3)) for limit in limits]
         found[f"exponent in depth, {name}"] = float(np.polyfit(np.log(depths), np.log(times), 1)[0])
     return found
 
@@ -140,7 +145,7 @@ def against_modes() -> dict:
 
 
 def against_training() -> dict:
-    """D = N = 1000, P = 1500, one block, 200 steps: 32 trained networks (4 are timed, compiled before) against predict."""
+    """D = N = 1000, P = 1500, one block, 200 steps: 32 trained networks (4 are timed, compiled before) / predict."""
     asked = problem(200, 1)
     train(asked.with_values({"training.steps": 16}), seeds=4)
 

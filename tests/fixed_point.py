@@ -56,8 +56,8 @@ def sweep(limit, guess):
     xi.append(initial[-1])
     hidden = _hidden_with_skips if limit.skip else _hidden_plain
     features, gradients, feature_response, gradient_response = hidden(limit, P, Q, chi, xi)
-    return Guess(features, gradients, feature_response, gradient_response,
-                 *_data(limit, kappa, initial[0], gains[0], decays[0], gradients[0], gradient_response[0], guess))  # fmt: skip
+    data = _data(limit, kappa, initial[0], gains[0], decays[0], gradients[0], gradient_response[0], guess)
+    return Guess(features, gradients, feature_response, gradient_response, *data)
 
 
 def _hidden_plain(limit, P, Q, chi, xi):

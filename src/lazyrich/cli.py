@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json as json_module
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,7 +71,7 @@ def predict(
 @app.command()
 def train(
     file: ProblemFile,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Networks to train.")] = 16,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=10**6, help="Networks to train.")] = 16,
     json: AsJson = False,
     output: Output = None,
     plot: Plot = None,
@@ -91,7 +93,8 @@ def train(
 def compare(
     file: ProblemFile,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=2, help="Networks to train per problem; default: the study's.")
+        int | None,
+        typer.Option("--seeds", min=2, max=10**6, help="Networks to train per problem; default: the study's."),
     ] = None,
     json: AsJson = False,
     output: Output = None,
@@ -202,8 +205,12 @@ def _print_table(table: Any) -> None:
 
 def main() -> None:
     """Run the command; every user's mistake ends in one line on standard error and status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign shows "?"
     try:
-        status = app(standalone_mode=False)
+        status = _run(sys.argv[1:] or ["--help"])
+        sys.stdout.flush()
     except LazyrichError as error:
         status = _fail(str(error), 2)
     except TyperException as error:
@@ -213,9 +220,30 @@ def main() -> None:
         detail = f" ({error})" if str(error) else ""
         status = _fail(f"interrupted{detail}; nothing was written", 130, prefix="")
     except BrokenPipeError:
-        sys.stderr.close()
+        _close_output()
         status = 1
+    except OSError as error:
+        status = _fail(f"standard output: cannot be written ({error.strerror}); free space or choose another file", 2)
+        _close_output()
+    except MemoryError:
+        status = _fail("lazyrich: out of memory; reduce steps, outputs, width or blocks", 2)
     sys.exit(status)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run a verb. Not by ``app()``, which hides that Ctrl-C was pressed."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("lazyrich", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as stop:
+        return stop.exit_code
+    return 0
+
+
+def _close_output() -> None:
+    """Standard output takes no more: nothing is said of it again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, status: int, prefix: str = "error: ") -> int:

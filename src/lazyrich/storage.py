@@ -22,11 +22,11 @@ def check_destination(path: str | Path, suffixes: tuple[str, ...], option: str) 
         raise LazyrichError(
             f"{option} {path}", f"unknown ending {path.suffix!r}", f"name a file that ends in {' or '.join(suffixes)}"
         )
-    if path.is_dir():
-        raise LazyrichError(f"{option} {path}", "is a folder", "name a file")
-    if not path.parent.is_dir():
-        raise LazyrichError(f"{option} {path}", f"no folder {path.parent}", "create it, or choose another")
     try:
+        if path.is_dir():
+            raise LazyrichError(f"{option} {path}", "is a folder", "name a file")
+        if not path.parent.is_dir():
+            raise LazyrichError(f"{option} {path}", f"no folder {path.parent}", "create it, or choose another")
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise _cannot_write(path, error, option) from None

@@ -181,7 +181,9 @@ def load(path: str | Path) -> Trajectory:
     try:
         return Trajectory.from_dataset(dataset)
     except LazyrichError as error:
-        raise error.inside(str(path)) from None
+        raise error.inside(str(path), joint=": ") from None
+    except (KeyError, TypeError, ValueError):  # what else a file that was changed by hand gives
+        raise LazyrichError(str(path), "damaged", "write it again with --output") from None
 
 
 def plain(value: Any) -> Any:

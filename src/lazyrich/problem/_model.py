@@ -12,7 +12,12 @@ from pydantic_core import PydanticCustomError
 from lazyrich.errors import LazyrichError
 
 # Names that pydantic puts into an error's location for the branch of a union; they are not keys of the file.
-_UNION_TAGS = {"number", "list", "layers", "gaussian", "power-law", "spectrum", "dataset"}
+_UNION_TAGS = {"number", "list", "layers", "gaussian", "power-law", "spectrum", "dataset"} | {
+    "str",
+    "int",
+    "float",
+    "list[str]",
+}
 
 _REMEDIES = {
     "missing": "add it",
@@ -32,6 +37,19 @@ _REMEDIES = {
     "union_tag_not_found": "add it",
     "union_tag_invalid": "choose one of these",
 }
+
+# What the branches of a union are called in a message.
+_FORMS = {
+    "number": "one number",
+    "list": "a list",
+    "layers": "{input = .., block = .., output = ..}",
+}
+
+
+def shown(value: Any) -> str:
+    """A value as it may stand in a message: not longer than 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:45]}.. ({len(text)} characters)"
 
 
 def invalid(what: str, remedy: str, key: str = "") -> PydanticCustomError:
@@ -84,16 +102,24 @@ def _translate(error: ValidationError, model: type[BaseModel]) -> LazyrichError:
         return LazyrichError(where, "missing", "add it")
     if first["type"] == "union_tag_not_found":
         return LazyrichError(f"{where}.kind", "missing", "add one of " + context_tags(model, location))
+    if first["type"] == "union_tag_invalid" and context.get("tag") in ("number", "list", "layers"):
+        expected = context["expected_tags"].replace("'", "")
+        forms = [_FORMS[tag] for tag in expected.split(", ")]
+        return LazyrichError(where, f"is {_FORMS[context['tag']]}", f"give {' or '.join(forms)}")
+    if first["type"] in ("model_type", "dict_type"):
+        return LazyrichError(where, "is not a table", "give a table of keys and values")
     if first["type"] == "union_tag_invalid":
         return LazyrichError(
-            f"{where}.kind", f"unknown kind {context.get('tag')!r}", f"choose one of {context.get('expected_tags')}"
+            f"{where}.kind",
+            f"unknown kind {shown(context.get('tag'))}",
+            f"choose one of {context.get('expected_tags')}",
         )
     if first["type"] == "literal_error":
-        return LazyrichError(where, f"{first['input']!r} is not known", f"choose {context['expected']}")
+        return LazyrichError(where, f"{shown(first['input'])} is not known", f"choose {context['expected']}")
     what = context.get("what") or first["msg"][0].lower() + first["msg"][1:]
     given = first["input"]
     if "what" not in context and isinstance(given, int | float | str | bool):
-        what += f" (it is {given!r})"
+        what += f" (it is {shown(given)})"
     return LazyrichError(where, what, context.get("remedy") or _REMEDIES.get(first["type"], "correct it"))
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lazyrich.problem._model import Model, invalid
-from lazyrich.problem.network import Count, NonNegative, kind_of_value
+from lazyrich.problem.network import Count, Finite, NonNegative, kind_of_value, listed
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-NonEmpty = Annotated[list[Finite], Field(min_length=1)]
+NonEmpty = Annotated[list[Finite], BeforeValidator(listed), Field(min_length=1)]
+# A power law beyond this is one mode, and its powers of large mode numbers overflow.
+_STEEPEST = 10
+
+
+def _target_kind(value: Any) -> str:
+    return kind_of_value(listed(value)[0]) if kind_of_value(value) == "list" and len(value) else "number"
 
 
 class _RandomData(Model):
@@ -68,8 +73,8 @@ class PowerLawData(_OrthogonalTargets):
     """
 
     kind: Literal["power-law"] = "power-law"
-    capacity: NonNegative
-    source: Finite
+    capacity: Annotated[NonNegative, Field(le=_STEEPEST)]
+    source: Annotated[Finite, Field(ge=-_STEEPEST, le=_STEEPEST)]
 
 
 class SpectrumData(_RandomData):
@@ -79,10 +84,10 @@ class SpectrumData(_RandomData):
     """
 
     kind: Literal["spectrum"] = "spectrum"
-    eigenvalues: Annotated[list[NonNegative], Field(min_length=1)]
+    eigenvalues: Annotated[list[NonNegative], BeforeValidator(listed), Field(min_length=1)]
     target: Annotated[
-        Annotated[NonEmpty, Tag("number")] | Annotated[list[NonEmpty], Tag("list")],
-        Discriminator(lambda value: kind_of_value(value[0]) if isinstance(value, list | tuple) and value else "number"),
+        Annotated[NonEmpty, Tag("number")] | Annotated[Annotated[list[NonEmpty], BeforeValidator(listed)], Tag("list")],
+        Discriminator(_target_kind),
     ]
 
     @model_validator(mode="after")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem._model import Model
+from lazyrich.problem._model import Model, invalid
 from lazyrich.problem.data import Data, DatasetData
 from lazyrich.problem.network import Count, Network
 from lazyrich.problem.problem import Problem
 from lazyrich.problem.training import Training
+
+# More would take days to train.
+_MOST_PROBLEMS = 1000
 
 AxisValues = Annotated[list[Any], Field(min_length=1)]
 
@@ -35,6 +39,16 @@ class Compare(Model):
     seeds: Annotated[Count, Field(ge=2)] = 16
     axes: dict[str, AxisValues] = {}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _quoted(cls, values: Any) -> Any:
+        axes = values.get("axes") if isinstance(values, dict) else None
+        for table, keys in axes.items() if isinstance(axes, dict) else ():
+            if isinstance(keys, dict) and keys:
+                key = f'"{table}.{next(iter(keys))}"'
+                raise invalid("a key with a dot in it needs quotes", f"write {key} = [..]", f"axes.{table}")
+        return values
+
 
 class Study(Model):
     """The contents of a study file: a problem and, if given, what to do with it."""
@@ -54,6 +68,10 @@ class Study(Model):
     def problems(self) -> list[tuple[dict[str, Any], Problem]]:
         """Every combination of the axes with its problem; one entry without axes."""
         axes = self.compare.axes
+        count = math.prod(len(values) for values in axes.values())
+        if count > _MOST_PROBLEMS:
+            what = f"{count} combinations, more than {_MOST_PROBLEMS}"
+            raise LazyrichError("compare.axes", what, "shorten the lists")
         points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
         base = self.problem
         try:
@@ -77,14 +95,15 @@ def load_study(path: str | Path) -> Study:
     """
     path = Path(path)
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise LazyrichError(str(path), "no such file", "check the name") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise LazyrichError(str(path), f"cannot be read ({reason})", "give a readable TOML file") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise LazyrichError(str(path), f"not valid TOML ({error or 'too deep'})", "correct the file") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        reason = "too deep" if isinstance(error, RecursionError) else str(error)[:160].partition(";")[0]
+        raise LazyrichError(str(path), f"not valid TOML ({reason})", "correct the file") from None
     try:
         study = Study(**tables)
         data = study.data

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -14,29 +16,54 @@ from pydantic import (
     model_validator,
 )
 
-from lazyrich.problem._model import Model, invalid
+from lazyrich.problem._model import Model, invalid, shown
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
-
-def _integral(value: Any) -> Any:
-    """Let 1e6 stand for 1000000: TOML writes powers of ten as floats."""
-    return int(value) if isinstance(value, float) and math.isfinite(value) and value == int(value) else value
+# Squares and products of a few numbers within these bounds neither overflow nor vanish.
+_SMALLEST, _LARGEST = 1e-30, 1e30
+# Sizes up to here are exact as floating-point numbers.
+_LARGEST_COUNT = 10**15
 
 
-Count = Annotated[int, BeforeValidator(_integral), Field(ge=1)]
+def _within_range(value: float) -> float:
+    if abs(value) > _LARGEST or 0 < abs(value) < _SMALLEST:
+        size = "large" if abs(value) > 1 else "small"
+        raise invalid(f"too {size} to calculate with (it is {value!r})", f"stay between {_SMALLEST} and {_LARGEST}")
+    return value
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_within_range)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_within_range)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), AfterValidator(_within_range)]
+
+
+def integral(value: Any) -> Any:
+    """Let 1e6 stand for 1000000: TOML writes powers of ten as floats. Integers of NumPy are integers."""
+    if isinstance(value, float):
+        return int(value) if math.isfinite(value) and value == int(value) else value
+    return value if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+
+
+def listed(value: Any) -> Any:
+    """Let tuples and NumPy arrays stand for lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+Count = Annotated[int, BeforeValidator(integral), Field(ge=1, le=_LARGEST_COUNT)]
 
 
 def _width(value: Any) -> int | float:
-    value = _integral(value)
+    value = integral(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise invalid("a width must be a number", "give a whole number, or inf for the infinite-width limit")
     if value != math.inf and (not isinstance(value, int) or value < 1):
         raise invalid(
-            f"a width must be a whole number, at least 1 (it is {value!r})",
+            f"a width must be a whole number, at least 1 (it is {shown(value)})",
             "give a whole number, or inf for the infinite-width limit",
         )
+    if value != math.inf and value > _LARGEST_COUNT:
+        raise invalid(f"a width of more than 10^15 (it is {shown(value)})", "give inf for the infinite-width limit")
     return value
 
 
@@ -50,7 +77,7 @@ class LayerValues(Model):
 
 def kind_of_value(value: Any) -> str:
     """Whether a setting is one number, a list over steps, or one value per layer."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) or getattr(value, "ndim", 0):
         return "list"
     return "layers" if isinstance(value, dict | LayerValues) else "number"
 
@@ -101,8 +128,8 @@ class Network(Model):
     table: ClassVar[str] = "network"
 
     width: Annotated[int | float, BeforeValidator(_width), PlainSerializer(lambda v: v, return_type=Any)]
-    blocks: Annotated[int, BeforeValidator(_integral), Field(ge=0)]
-    skip: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    blocks: Annotated[int, BeforeValidator(integral), Field(ge=0, le=_LARGEST_COUNT)]
+    skip: Finite = 0.0
     branch: Positive | None = None
     beta0: Positive | None = None
     init_std: PositiveOrLayers = 1.0

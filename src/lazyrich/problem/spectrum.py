@@ -33,6 +33,11 @@ def input_dimension(data: Data) -> int:
     return load_data(data).inputs.shape[1] if isinstance(data, DatasetData) else data.dimension
 
 
+def output_count(data: Data) -> int:
+    """C, the number of outputs."""
+    return len(load_data(data).target_names) if isinstance(data, DatasetData) else data.outputs
+
+
 def output_names(data: Data) -> list[str]:
     """One name per output; length C."""
     if isinstance(data, DatasetData):

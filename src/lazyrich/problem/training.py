@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lazyrich.problem._model import Model, invalid
 from lazyrich.problem.network import (
@@ -14,7 +14,9 @@ from lazyrich.problem.network import (
     NonNegative,
     NonNegativeOrLayers,
     Positive,
+    integral,
     kind_of_value,
+    listed,
     per_layer,
 )
 
@@ -54,18 +56,18 @@ class Training(Model):
     steps: Count
     learning_rate: Annotated[
         Annotated[Positive, Tag("number")]
-        | Annotated[list[NonNegative], Tag("list")]
+        | Annotated[Annotated[list[NonNegative], BeforeValidator(listed)], Tag("list")]
         | Annotated[LayerValues, Tag("layers")],
         Discriminator(kind_of_value),
     ]
     schedule: Literal["constant", "cosine", "linear", "warmup-cosine"] = "constant"
     warmup: Count | None = None
     batch: Count | None = None
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     weight_decay: NonNegativeOrLayers = 0.0
     parametrization: Literal["mup", "ntk"] = "mup"
     richness: Positive = 1.0
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Annotated[int, BeforeValidator(integral), Field(ge=0, lt=2**32)] = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> Training:

@@ -21,7 +21,7 @@ import psutil
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem, output_scale
-from lazyrich.problem.spectrum import find_modes
+from lazyrich.problem.spectrum import find_modes, input_dimension, output_count
 
 _CHUNK = 16  # steps per compiled call: progress and Ctrl-C come between calls
 
@@ -123,7 +123,9 @@ def run_networks(
         For an infinite width, a seed out of range, or when one network does not fit into memory.
     """
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
-    needed = required_memory(problem, kernels)
+    needed = _least_memory(problem)
+    if needed <= limit:  # otherwise not even the spectrum of the data may fit
+        needed = required_memory(problem, kernels)
     if needed > limit:
         raise LazyrichError(
             "network.width",
@@ -136,6 +138,18 @@ def run_networks(
     read = 8 * (sum(map(math.prod, form.shapes)) * (1 + form.momentum) + form.samples * form.dimension)
     most = max(1, min(limit // needed, _BATCH_BYTES // read, len(seeds)))
     return _run_batches(form, numbers, [int(seed) for seed in seeds], most, progress or (lambda done, total: None))
+
+
+def _least_memory(problem: Problem) -> int:
+    """Bytes that one network takes at least, from the sizes alone."""
+    network, training, data = problem.network, problem.training, problem.data
+    if math.isinf(network.width):
+        raise LazyrichError("network.width", "an infinitely wide network cannot be trained", "give a finite width")
+    width, dimension, outputs = int(network.width), input_dimension(data), output_count(data)
+    numbers = 2 * width * (dimension + network.blocks * width + outputs) + 4 * dimension * outputs
+    numbers += training.steps * (network.blocks + 2 + 4 * outputs)
+    samples = training.batch or (0 if isinstance(data, DatasetData) else data.samples) or 0
+    return 8 * (numbers + samples * (dimension + outputs))
 
 
 def required_memory(problem: Problem, kernels: bool) -> int:

@@ -63,10 +63,7 @@ def train(
     >>> trained.train_loss.shape
     (10,)
     """
-    count = seeds if isinstance(seeds, int) else len(seeds)
-    if not 1 <= count <= _MOST_NETWORKS:
-        raise LazyrichError("seeds", f"{count} networks cannot be trained", f"give from 1 to {_MOST_NETWORKS}")
-    numbers = list(range(count)) if isinstance(seeds, int) else list(seeds)
+    numbers = _numbers(seeds)
     started = time.perf_counter()
     batches: list[BatchResult] = []
     moments = _KernelMoments()
@@ -82,6 +79,16 @@ def train(
             partial = _trajectory(problem, batches, moments, outcome, started)
         raise Interrupted(f"{finished} of {len(numbers)} networks were finished", partial) from None
     return _trajectory(problem, batches, moments, None, started)
+
+
+def _numbers(seeds: int | Sequence[int]) -> list[int]:
+    count = int(seeds) if isinstance(seeds, int | np.integer) else len(seeds)
+    if not 1 <= count <= _MOST_NETWORKS:
+        raise LazyrichError("seeds", f"{count} networks cannot be trained", f"give from 1 to {_MOST_NETWORKS}")
+    numbers = [int(seed) for seed in (range(count) if isinstance(seeds, int | np.integer) else seeds)]
+    if len(set(numbers)) < count:
+        raise LazyrichError("seeds", "a network is listed twice", "give every number once")
+    return numbers
 
 
 class _KernelMoments:
@@ -160,4 +167,5 @@ def _sem(values: np.ndarray) -> np.ndarray:
     """Standard error of the mean over the leading axis; NaN for a single network."""
     if len(values) < 2:
         return np.full(values.shape[1:], np.nan)
-    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.std(axis=0, ddof=1) / np.sqrt(len(values))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from lazyrich.theory.deep_linear.cascade import Cascade
@@ -26,7 +28,7 @@ def residual(solution: Solution) -> float:
     kernels = _Kernels(limit, size)
     errors = [*_cascade_errors(solution.cascade, solution.data, kernels, probe)]
     errors += _data_errors(solution.cascade, solution.data, kernels, probe)
-    return float(max(errors))
+    return float(np.max(errors))  # NaN if one of them is, unlike max()
 
 
 class _Kernels:
@@ -62,55 +64,18 @@ class _Kernels:
 
 
 def _relative(difference: np.ndarray, reference: np.ndarray) -> float:
-    scale = np.linalg.norm(reference)
-    return float(np.linalg.norm(difference) / scale) if scale > 0 else float(np.linalg.norm(difference))
+    # the largest entry rather than the square root of a sum of squares, which may overflow
+    scale, error = np.abs(reference).max(initial=0.0), np.abs(difference).max(initial=0.0)
+    return float(error / scale) if scale > 0 else float(error)
 
 
 def _cascade_errors(cascade: Cascade, data: DataLevel, kernels: _Kernels, probe: np.ndarray) -> list[float]:
-    limit, size = cascade.limit, kernels.size
-    square, branch, skip = limit.richness_squared, limit.branch**2, limit.skip**2 * cascade.skips
-    part = (slice(0, size), slice(0, size))
-    levels, errors = cascade.levels, []
-    forward = [
-        kernels.block(0, _first_response(data, kernels), data.data_gradient[part]),
-        *(kernels.block(i + 1, levels[i].dh_db[part], levels[i].cov_hh[part]) for i in range(limit.blocks)),
-    ]
-    backward = [np.zeros((0, 0))] + [
-        kernels.block(i, levels[i].dg_da[part], levels[i].cov_gg[part]) for i in range(1, limit.blocks + 1)
-    ]
-    for index, level in enumerate(levels):
-        left, right = forward[index], kernels.output()[0]
-        source_a = kernels.initial(0, data.data_gradient[part])
-        source_b = kernels.output()[1]
-        if index > 0:
-            before, block_source = levels[index - 1], branch * kernels.initial(index, levels[index - 1].cov_hh[part])
-            source_a = block_source
-            if skip:
-                response, own = before.left.features[0][part], before.left.features[1][part]
-                coupling = forward[index - 1] + (skip * levels[index - 2].left.features[0][part] if index > 1 else 0.0)
-                errors.append(
-                    _relative(
-                        response @ probe - coupling @ (probe + square * backward[index] @ response @ probe), probe
-                    )
-                )
-                errors.append(
-                    _relative(own @ probe - probe - square * coupling @ (backward[index] @ (own @ probe)), probe)
-                )
-                crossed = branch * kernels.initial(index, level.cov_gg[part])
-                source_a = source_a + skip * (
-                    own @ before.source_a[part] @ own.T + square * response @ crossed @ response.T
-                )
-                left = left + skip * response
-        if index < limit.blocks:
-            right, source_b = backward[index + 1], branch * kernels.initial(index + 1, levels[index + 1].cov_gg[part])
-            if skip:
-                after = levels[index + 1]
-                response, own = after.right.gradients[0][part], after.right.gradients[1][part]
-                crossed = branch * kernels.initial(index + 1, level.cov_hh[part])
-                source_b = source_b + skip * (
-                    own @ after.source_b[part] @ own.T + square * response @ crossed @ response.T
-                )
-                right = right + skip * response
+    limit, square = cascade.limit, cascade.limit.richness_squared
+    errors = []
+    for index, level in enumerate(cascade.levels):
+        left, source_a = _side_of_input(cascade, data, kernels, index)
+        right, source_b = _side_of_output(cascade, kernels, index)
+        part = (slice(0, kernels.size), slice(0, kernels.size))
         dh_da, dh_db, dg_da, dg_db = (getattr(level, name)[part] for name in ("dh_da", "dh_db", "dg_da", "dg_db"))
         errors += [
             _relative(dh_da @ probe - probe - square * (left @ (right @ (dh_da @ probe))), probe),
@@ -118,11 +83,82 @@ def _cascade_errors(cascade: Cascade, data: DataLevel, kernels: _Kernels, probe:
             _relative(dh_db @ probe - left @ (dg_db @ probe), dh_db @ probe),
             _relative(dg_da @ probe - right @ (dh_da @ probe), dg_da @ probe),
         ]
-        features = dh_da @ (source_a @ (dh_da.T @ probe)) + square * (dh_db @ (source_b @ (dh_db.T @ probe)))
-        gradients = dg_db @ (source_b @ (dg_db.T @ probe)) + square * (dg_da @ (source_a @ (dg_da.T @ probe)))
+        features = dh_da @ source_a(dh_da.T @ probe) + square * (dh_db @ source_b(dh_db.T @ probe))
+        gradients = dg_db @ source_b(dg_db.T @ probe) + square * (dg_da @ source_a(dg_da.T @ probe))
         errors.append(_relative(level.cov_hh[part] @ probe - features, features))
         errors.append(_relative(level.cov_gg[part] @ probe - gradients, gradients))
+        if cascade.skips and index < limit.blocks:
+            block = kernels.block(
+                index + 1, cascade.levels[index + 1].dg_da[part], cascade.levels[index + 1].cov_gg[part]
+            )
+            errors += _cut_errors(level.left.features, left, block, square, probe)
+            errors.append(_relative(level.source_a[part] @ probe - source_a(probe), source_a(probe)))
+        if cascade.skips and index > 0:
+            block = kernels.block(index, cascade.levels[index - 1].dh_db[part], cascade.levels[index - 1].cov_hh[part])
+            errors += _cut_errors(level.right.gradients, right, block, square, probe)
+            errors.append(_relative(level.source_b[part] @ probe - source_b(probe), source_b(probe)))
     return errors
+
+
+def _cut_errors(
+    near: np.ndarray, coupling: np.ndarray, block: np.ndarray, square: float, probe: np.ndarray
+) -> list[float]:
+    """Of the near side of a cut system: ``(1 - kappa^2 S Q)^-1 S`` and ``(1 - kappa^2 S Q)^-1``, or with R and P."""
+    cross, own = (matrix[: len(probe), : len(probe)] @ probe for matrix in near)
+    return [
+        _relative(cross - coupling @ (probe + square * (block @ cross)), cross),
+        _relative(own - probe - square * (coupling @ (block @ own)), probe),
+    ]
+
+
+def _side_of_input(
+    cascade: Cascade, data: DataLevel, kernels: _Kernels, index: int
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """S / kappa of a level, and cov(a) as a function of a vector."""
+    part = (slice(0, kernels.size), slice(0, kernels.size))
+    if index == 0:
+        gradient = data.data_gradient[part]
+        source = kernels.initial(0, gradient)
+        return kernels.block(0, _first_response(data, kernels), gradient), lambda x: source @ x
+    before, level = cascade.levels[index - 1], cascade.levels[index]
+    block = kernels.block(index, before.dh_db[part], before.cov_hh[part])
+    fresh = cascade.limit.branch**2 * kernels.initial(index, before.cov_hh[part])
+    if not cascade.skips:
+        return block, lambda x: fresh @ x
+    turned = cascade.limit.branch**2 * kernels.initial(index, level.cov_gg[part])
+    return _through(cascade.limit, before.left.features, before.source_a, turned, block, fresh)
+
+
+def _side_of_output(
+    cascade: Cascade, kernels: _Kernels, index: int
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """R / kappa of a level, and cov(b) as a function of a vector."""
+    part = (slice(0, kernels.size), slice(0, kernels.size))
+    if index == cascade.limit.blocks:
+        gain, source = kernels.output()
+        return gain, lambda x: source @ x
+    after, level = cascade.levels[index + 1], cascade.levels[index]
+    block = kernels.block(index + 1, after.dg_da[part], after.cov_gg[part])
+    fresh = cascade.limit.branch**2 * kernels.initial(index + 1, after.cov_gg[part])
+    if not cascade.skips:
+        return block, lambda x: fresh @ x
+    turned = cascade.limit.branch**2 * kernels.initial(index + 1, level.cov_hh[part])
+    return _through(cascade.limit, after.right.gradients, after.source_b, turned, block, fresh)
+
+
+def _through(
+    limit: Limit, near: np.ndarray, stored: np.ndarray, turned: np.ndarray, block: np.ndarray, fresh: np.ndarray
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """Coupling and source one block further on: what passes along the skip, plus the block's own."""
+    size, scale = len(block), limit.skip**2
+    cross, own = near[0, :size, :size], near[1, :size, :size]
+
+    def source(x: np.ndarray) -> np.ndarray:
+        passed = own @ (stored[:size, :size] @ (own.T @ x))
+        passed = passed + limit.richness_squared * (cross @ (turned @ (cross.T @ x)))
+        return scale * passed + fresh @ x
+
+    return scale * cross + block, source
 
 
 def _first_response(data: DataLevel, kernels: _Kernels) -> np.ndarray:

@@ -29,8 +29,8 @@ class DataLevel:
         Mean of v at the target's nodes.
     source : ndarray, shape (n, n)
         Covariance of phi, the fluctuation of the training data; absent in population mode.
-    data_response : ndarray, shape (n, n)
-        R_D, in full batch only.
+    data_response, learned : ndarray, shape (n, n)
+        R_D, and the learned part of C_u before R_D answers it; in full batch only.
     """
 
     def __init__(self, limit: Limit, rows: Rows) -> None:
@@ -55,7 +55,7 @@ class DataLevel:
             self._pulled = np.zeros((2 if self.full_batch else 1, size, size))  # R_D, cov(phi)
             self.source = self._pulled[-1]
         if self.full_batch:
-            self.data_response = self._pulled[0]
+            self.learned, self.data_response = self._answered[1], self._pulled[0]
             np.fill_diagonal(self.data_response, 1.0)
             self._constant = np.tile(np.eye(limit.outputs), (limit.steps, 1))  # an error constant in time,
             self._constant_answer = np.zeros((size, limit.outputs))  # and R_D applied to it

@@ -12,6 +12,8 @@ from lazyrich.problem.spectrum import input_dimension
 from lazyrich.theory.deep_linear.optimizer import Memory, optimizer_memory
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, Measure, data_measure
 
+_MOST_NEEDED = 96  # nodes to start with
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -133,15 +135,16 @@ def _initial_rates(blocks: int, skip: float, branch: float, variances: list[floa
 
 
 def _needed_nodes(modes: Measure, times: np.ndarray) -> int:
-    """Nodes that integrate ``exp(-2 lambda t)`` to 1e-12 at all `times`, plus a margin; at most 96.
+    """Nodes that integrate ``exp(-2 lambda t)`` to 1e-12 at all `times`, plus a margin.
 
     Lazy training sums just these functions; the solver checks its own sums afterwards.
     """
     times = np.unique(np.geomspace(max(times[0], 1e-300), max(times[-1], 1e-300), 24))
     exact = np.exp(-2 * np.outer(times, modes.points)) @ (modes.weights * modes.points)
-    for nodes in range(1, 97):
-        rule = modes.gauss(nodes)
+    nodes = 0
+    for rule in modes.gauss_rules(_MOST_NEEDED):
+        nodes = len(rule.points)
         value = np.exp(-2 * np.outer(times, rule.points)) @ (rule.weights * rule.points)
-        if np.all(np.abs(value - exact) <= 1e-12 * modes.weights @ modes.points) or len(rule.points) < nodes:
+        if np.all(np.abs(value - exact) <= 1e-12 * modes.weights @ modes.points):
             break
     return nodes + 2

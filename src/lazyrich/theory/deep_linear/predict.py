@@ -22,6 +22,7 @@ _QUADRATURE_TOLERANCE = 1e-10
 _MOST_NODES = 192
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what overflows has diverged
 def predict(
     problem: Problem, *, responses: bool = False, progress: Callable[[int, int], object] | None = None
 ) -> Trajectory:
@@ -74,6 +75,7 @@ def predict(
         finer = take_limit(problem, nodes=math.ceil(1.5 * nodes))
         if len(finer.nodes.points) == nodes:  # there are no more distinct modes
             break
+        del solution  # it would stay while the next one is made
         limit = finer
     losses, at_floor = _losses(solution)
     return Trajectory(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from lazyrich.problem.data import Data, GaussianData, PowerLawData
 from lazyrich.problem.spectrum import find_modes, power_law
 
 # Above this many modes a power law is summed by Gauss rules on ranges of mode numbers.
-_EXPLICIT_MODES = 4096
+_EXPLICIT_MODES = 512
 # Eigenvalues closer than this (relative to the largest) are one node.
 _EQUAL = 1e-13
 
@@ -30,15 +31,25 @@ class Measure:
     weights: np.ndarray
 
     def gauss(self, nodes: int) -> Measure:
-        """The Gauss rule with at most `nodes` nodes, exact for polynomials of degree ``2 nodes - 1``.
+        """The Gauss rule with at most `nodes` nodes, exact for polynomials of degree ``2 nodes - 1``."""
+        diagonal, off_diagonal = self.jacobi(nodes)
+        return self._rule(diagonal, off_diagonal)
+
+    def gauss_rules(self, most: int) -> Iterator[Measure]:
+        """The Gauss rules with 1, 2, .. nodes, as far as there are more points, at most `most`."""
+        diagonal, off_diagonal = self.jacobi(most)
+        for nodes in range(1, len(diagonal) + 1):
+            yield self._rule(diagonal[:nodes], off_diagonal[: nodes - 1])
+
+    def jacobi(self, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Diagonal and off-diagonal of the Jacobi matrix, points scaled to at most 1; fewer rows if points run out.
 
         Lanczos on ``diag(points)`` started at ``sqrt(weights)``, with full reorthogonalisation (Golub & Meurant,
         "Matrices, Moments and Quadrature", section 4).
         """
-        total = self.weights.sum()
-        scale = self.points.max()
+        total, scale = self.weights.sum(), self.points.max()
         if total <= 0 or scale <= 0:
-            return Measure(np.zeros(1), np.array([total]))
+            return np.zeros(1), np.zeros(0)
         vector = np.sqrt(self.weights / total)
         basis = np.zeros((min(nodes, len(vector)), len(vector)))
         diagonal, off_diagonal = [], []
@@ -53,8 +64,11 @@ class Measure:
                 break
             off_diagonal.append(norm)
             vector = image / norm
+        return np.array(diagonal), np.array(off_diagonal)
+
+    def _rule(self, diagonal: np.ndarray, off_diagonal: np.ndarray) -> Measure:
         points, vectors = eigh_tridiagonal(diagonal, off_diagonal)
-        return Measure(np.clip(points, 0.0, None) * scale, total * vectors[0] ** 2)
+        return Measure(np.clip(points, 0.0, None) * self.points.max(), self.weights.sum() * vectors[0] ** 2)
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,16 @@ samples or of modes. Source: Bordelon & Pehlevan (2025) for the limit; docs/theo
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from lazyrich.problem import Problem
 from lazyrich.problem.problem import DIVERGENCE_FACTOR
-from lazyrich.problem.spectrum import output_names
+from lazyrich.problem.spectrum import output_count
 from lazyrich.theory.deep_linear.cascade import Cascade
 from lazyrich.theory.deep_linear.data_level import DataLevel
 from lazyrich.theory.deep_linear.limit import Limit, limit_mode
@@ -45,13 +48,19 @@ class Solution:
 
 
 def required_memory(problem: Problem, nodes: int) -> int:
-    """Bytes that :func:`solve` will hold at once with so many quadrature nodes; reads no data but its dimensions."""
+    """Bytes that a prediction will hold at once with so many quadrature nodes; reads no data but its dimensions."""
     mode = limit_mode(problem)
     steps, blocks = problem.training.steps, problem.network.blocks
-    size = steps * len(output_names(problem.data))
-    per_level = 18 if problem.network.skip != 0.0 and blocks > 0 else 8
-    data = {"population": 2, "online": 6, "full-batch": 12}[mode]
-    return 8 * ((per_level * (blocks + 1) + data + nodes) * size**2 + 3 * steps**2)
+    size = steps * output_count(problem.data)
+    # the solver's matrices, two more per level for the kernels of the result, and a few for checks of the solution
+    per_level = (8 + 10 * (problem.network.skip != 0.0 and blocks > 0)) + 2
+    data = {"population": 2, "online": 5, "full-batch": 7}[mode] + 1
+    return 8 * ((per_level * (blocks + 1) + data + nodes + 6) * size**2 + 3 * steps**2)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) -> Solution:
@@ -73,7 +82,9 @@ def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) ->
     inputs = cascade.levels[0]
     memory = rows.layer(0)
     bound = np.inf
-    with np.errstate(over="ignore", invalid="ignore"):
+    # Products of one row with a matrix wait for memory: a second BLAS thread only costs its start.
+    threads = _blas().limit(limits=1, user_api="blas") if limit.outputs == 1 else nullcontext()
+    with threads, np.errstate(over="ignore", invalid="ignore"):
         for step in range(limit.steps):
             now, past, upto = rows.slices(step)
             cascade.backward(step)
