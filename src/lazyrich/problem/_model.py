@@ -17,6 +17,7 @@ _UNION_TAGS = {"number", "list", "layers", "gaussian", "power-law", "spectrum", 
     "int",
     "float",
     "list[str]",
+    "range",
 }
 
 _REMEDIES = {
@@ -42,6 +43,7 @@ _REMEDIES = {
 _FORMS = {
     "number": "one number",
     "list": "a list",
+    "range": "{from = .., to = .., count = ..}",
     "layers": "{input = .., block = .., output = ..}",
 }
 

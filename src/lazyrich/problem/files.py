@@ -6,21 +6,32 @@ import itertools
 import math
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem._model import Model, invalid
 from lazyrich.problem.data import Data, DatasetData
-from lazyrich.problem.network import Count, Network
+from lazyrich.problem.network import Count, Network, Positive, integral, listed
 from lazyrich.problem.problem import Problem
 from lazyrich.problem.training import Training
 
 # More would take days to train.
 _MOST_PROBLEMS = 1000
+_MOST_RATES = 1000
 
-AxisValues = Annotated[list[Any], Field(min_length=1)]
+
+def _quoted_keys(axes: Any) -> Any:
+    for table, keys in axes.items() if isinstance(axes, dict) else ():
+        if isinstance(keys, dict) and keys:
+            key = f'"{table}.{next(iter(keys))}"'
+            raise invalid("a key with a dot in it needs quotes", f"write {key} = [..]", table)
+    return axes
+
+
+Axes = Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], BeforeValidator(_quoted_keys)]
 
 
 class Compare(Model):
@@ -37,17 +48,87 @@ class Compare(Model):
     table: ClassVar[str] = "compare"
 
     seeds: Annotated[Count, Field(ge=2)] = 16
-    axes: dict[str, AxisValues] = {}
+    axes: Axes = {}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _quoted(cls, values: Any) -> Any:
-        axes = values.get("axes") if isinstance(values, dict) else None
-        for table, keys in axes.items() if isinstance(axes, dict) else ():
-            if isinstance(keys, dict) and keys:
-                key = f'"{table}.{next(iter(keys))}"'
-                raise invalid("a key with a dot in it needs quotes", f"write {key} = [..]", f"axes.{table}")
-        return values
+
+class RateRange(Model):
+    """Learning rates ``{ from = 1e-3, to = 2.0, count = 24 }``, evenly spaced on a logarithmic scale."""
+
+    start: Annotated[Positive, Field(alias="from")]
+    to: Positive
+    count: Annotated[int, BeforeValidator(integral), Field(ge=2, le=_MOST_RATES)]
+
+    @model_validator(mode="after")
+    def _rising(self) -> RateRange:
+        if self.to <= self.start:
+            raise invalid(f"{self.to} is not above from = {self.start}", "give from below to", "to")
+        return self
+
+
+RateList = Annotated[list[Positive], BeforeValidator(listed), Field(min_length=2, max_length=_MOST_RATES)]
+
+
+def _kind_of_rates(value: Any) -> str:
+    return "range" if isinstance(value, dict | RateRange) else "list"
+
+
+class Transfer(Model):
+    """The ``[transfer]`` table, which asks where the best learning rate is and whether it moves.
+
+    Attributes
+    ----------
+    rates : {from, to, count} or list
+        Learning rates to try at every point of the axes. They replace a single ``training.learning_rate``; a list over
+        steps or values per layer are multiplied by ``rate / largest``, so that their shape is kept.
+    axes : dict
+        Keys of the problem and the values they take; the first value of each is the base that rates are carried from.
+    loss : str
+        ``"test"`` or ``"train"``.
+    at : list of int, optional
+        Steps at which the loss is read; default: the last.
+    by : str
+        ``"theory"``, ``"training"`` or ``"both"``.
+    seeds : int
+        Networks trained per rate.
+    targets : dict
+        Sizes that are not run, e.g. ``{ "network.width" = 8192 }``: the best rate there is predicted from the others.
+    refine : int
+        How often the grid is refined around each optimum: every time, the two gaps beside the best rate are halved.
+    """
+
+    table: ClassVar[str] = "transfer"
+
+    rates: Annotated[
+        Annotated[RateRange, Tag("range")] | Annotated[RateList, Tag("list")], Discriminator(_kind_of_rates)
+    ]
+    axes: Axes = {}
+    loss: Literal["test", "train"] = "test"
+    at: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
+    by: Literal["theory", "training", "both"] = "theory"
+    seeds: Annotated[Count, Field(ge=2)] = 8
+    targets: Annotated[dict[str, Positive], BeforeValidator(_quoted_keys)] = {}
+    refine: Annotated[int, Field(ge=0, le=10)] = 0
+
+    @model_validator(mode="after")
+    def _targets_are_axes(self) -> Transfer:
+        for axis in self.targets:
+            if len(self.axes.get(axis, [])) < 3:
+                raise invalid(
+                    "needs at least three sizes of this axis to learn from", "add them to axes", f"targets.{axis}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _different_rates(self) -> Transfer:
+        if len(set(self.rate_grid())) < 2:
+            raise invalid("all are the same", "give at least two different rates", "rates")
+        return self
+
+    def rate_grid(self) -> list[float]:
+        """The learning rates, rising and each once."""
+        if isinstance(self.rates, RateRange):
+            return [float(rate) for rate in np.geomspace(self.rates.start, self.rates.to, self.rates.count)]
+        return sorted(set(self.rates))
 
 
 class Study(Model):
@@ -59,6 +140,7 @@ class Study(Model):
     data: Data
     training: Training
     compare: Compare = Compare()
+    transfer: Transfer | None = None
 
     @property
     def problem(self) -> Problem:
@@ -66,18 +148,24 @@ class Study(Model):
         return Problem(network=self.network, data=self.data, training=self.training)
 
     def problems(self) -> list[tuple[dict[str, Any], Problem]]:
-        """Every combination of the axes with its problem; one entry without axes."""
-        axes = self.compare.axes
+        """Every combination of the axes to compare with its problem; one entry without axes."""
+        return self._combinations(self.compare.axes, "compare.axes")
+
+    def transfer_points(self) -> list[tuple[dict[str, Any], Problem]]:
+        """Every combination of the axes to transfer over with its problem; the base first."""
+        return self._combinations(self.transfer.axes if self.transfer else {}, "transfer.axes")
+
+    def _combinations(self, axes: dict[str, list[Any]], place: str) -> list[tuple[dict[str, Any], Problem]]:
         count = math.prod(len(values) for values in axes.values())
         if count > _MOST_PROBLEMS:
             what = f"{count} combinations, more than {_MOST_PROBLEMS}"
-            raise LazyrichError("compare.axes", what, "shorten the lists")
+            raise LazyrichError(place, what, "shorten the lists")
         points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
         base = self.problem
         try:
             return [(point, base.with_values(point)) for point in points]
         except LazyrichError as error:
-            raise error.inside("compare.axes", joint=": ") from None
+            raise error.inside(place, joint=": ") from None
 
 
 def load_study(path: str | Path) -> Study:
@@ -111,6 +199,7 @@ def load_study(path: str | Path) -> Study:
             data = data.model_copy(update={"path": str(path.parent / data.path)})
             study = study.model_copy(update={"data": data})
         study.problems()  # contradictions between the tables are errors of the file too
+        study.transfer_points()
     except LazyrichError as error:
         raise error.inside(str(path), joint=": ") from None
     return study

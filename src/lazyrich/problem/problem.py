@@ -11,7 +11,7 @@ from pydantic import model_validator
 from lazyrich.errors import LazyrichError
 from lazyrich.problem._model import Model, invalid
 from lazyrich.problem.data import Data, DatasetData
-from lazyrich.problem.network import Network, check_layers
+from lazyrich.problem.network import LayerValues, Network, check_layers
 from lazyrich.problem.training import Training
 
 # Training whose loss exceeds its initial value by this factor has diverged, in theory and in simulation alike.
@@ -86,6 +86,36 @@ class Problem(Model):
                 tables[table].pop(other, None)
             tables[table][name] = value
         return Problem(**tables)
+
+    def with_rate(self, rate: float) -> Problem:
+        """A copy whose largest learning rate is `rate`; a list over steps or values per layer keep their shape.
+
+        Raises
+        ------
+        LazyrichError
+            When the rate is not a positive number.
+        """
+        given = self.training.learning_rate
+        if isinstance(given, list):
+            value: Any = [each * rate / max(given) for each in given]
+        elif isinstance(given, LayerValues):
+            layers = given.model_dump(exclude_none=True)
+            value = {layer: each * rate / max(layers.values()) for layer, each in layers.items()}
+        else:
+            value = rate
+        return self.with_values({"training.learning_rate": value})
+
+    def cut_to(self, steps: int) -> Problem:
+        """The same training, seen for fewer steps only: schedules stay those of the whole."""
+        rates = self.training.learning_rate
+        if steps >= self.training.steps:
+            return self
+        if self.training.schedule != "constant":
+            return self  # a schedule is that of the whole training
+        values: dict[str, Any] = {"training.steps": steps}
+        if isinstance(rates, list):
+            values["training.learning_rate"] = rates[:steps]
+        return self.with_values(values)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain tables as in a problem file, without the keys that were left out."""
