@@ -52,11 +52,18 @@ def test_problem_file_page(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=[path.stem for path in STUDIES])
-def test_studies_run(study, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
+def test_studies_run(path, tmp_path, monkeypatch, capsys):
+    study = lazyrich.load_study(path)
+    if study.transfer is not None:
+        words = ["transfer", str(path), "--by", "theory", "--workers", "1", "--results", str(tmp_path / "results")]
+        assert run_command(monkeypatch, words) == 0
+        assert ", by theory: " in capsys.readouterr().out
+        assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
+        return
     words = [
         "compare",
-        str(study),
+        str(path),
         "--seeds",
         "2",
         "--plot",
@@ -65,7 +72,8 @@ def test_studies_run(study, tmp_path, monkeypatch, capsys):
         str(tmp_path / "a.nc"),
     ]
     assert run_command(monkeypatch, words) == 0
-    assert capsys.readouterr().out.count("2 networks; train loss apart by at most") == 3
+    out = capsys.readouterr().out
+    assert out.count("2 networks; train loss apart by at most") == len(study.problems())
 
 
 def test_rich_study_stays_stable_at_infinite_width():

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,15 @@ from lazyrich.errors import LazyrichError
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison
     from lazyrich.trajectory import Trajectory
+
+
+class By(StrEnum):
+    """How a transfer study is answered."""
+
+    THEORY = "theory"
+    TRAINING = "training"
+    BOTH = "both"
+
 
 app = typer.Typer(
     help="Tell, before any training, how a deep network's training will go; and check it against real training.",
@@ -130,6 +140,105 @@ def compare(
         _print_comparisons(comparisons)
 
 
+@app.command()
+def transfer(
+    file: ProblemFile,
+    by: Annotated[By | None, typer.Option("--by", help="Overrides transfer.by of the study.")] = None,
+    json: AsJson = False,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="FOLDER", help="Where finished cells are kept; default: results/STUDY."),
+    ] = None,
+    plot: Plot = None,
+    table: Annotated[
+        Path | None, typer.Option("--table", metavar="FILE.nc|csv|parquet", help="Write the table of all losses.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, max=1024, help="Local processes; default: all cores.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster instead.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Find the best learning rate at every size, and tell whether it moves."""
+    from lazyrich import load_study
+    from lazyrich.storage import check_destination, write_whole
+    from lazyrich.transfer.analysis import analyse
+    from lazyrich.transfer.report import best_rows, move_rows, report_page, verdict
+    from lazyrich.transfer.sweep import run_sweep
+
+    _check_outputs(None, plot)
+    if table is not None:
+        check_destination(table, (".nc", ".csv", ".parquet"), "--table")
+    study = load_study(file)
+    folder = results or Path("results") / file.stem
+    with _progress("working", quiet) as progress, _blaming(file):
+        sweep = run_sweep(
+            study,
+            folder,
+            name=file.stem,
+            by=by.value if by else None,
+            workers=workers,
+            scheduler=scheduler,
+            progress=progress,
+            announce=None if quiet else lambda link: print(f"dashboard: {link}", file=sys.stderr),
+        )
+        analysis = analyse(sweep)
+    command = f"lazyrich transfer {file.name}" + (f" --by {by.value}" if by else "")
+    page = report_page(
+        analysis, title=f"Learning-rate transfer: {file.stem}", study_text=file.read_text("utf-8-sig"), command=command,
+        notes=sweep.notes,
+    )  # fmt: skip
+    write_whole(folder / "report.html", page.encode())
+    if table is not None:
+        sweep.save(table)
+    if plot is not None:
+        from lazyrich.plots import save_figure
+        from lazyrich.transfer.figures import plot_losses
+
+        save_figure(plot_losses(analysis), plot)
+    if json:
+        _print_json(analysis.to_json())
+        return
+    from lazyrich.tables import plain_table
+
+    _print_table(plain_table(best_rows(analysis.best)))
+    if analysis.moves:
+        _print_table(plain_table(move_rows(analysis.moves)))
+    for line in [*(verdict(trend) for trend in analysis.trends), *sweep.notes]:
+        print(line)
+    print(f"report: {folder / 'report.html'}")
+
+
+@app.command()
+def rules(
+    scheme: Annotated[str, typer.Option("--scheme", help="sp, ntk, mup, sqrt-depth, depth-mup, ode, complete-p.")] = "",
+    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, adam, adamw, sign.")] = "adamw",
+    width: Annotated[float | None, typer.Option("--width", help="Width of the target model.")] = None,
+    base_width: Annotated[float | None, typer.Option("--base-width", help="Width of the tuned model.")] = None,
+    depth: Annotated[float | None, typer.Option("--depth", help="Blocks of the target model.")] = None,
+    base_depth: Annotated[float | None, typer.Option("--base-depth", help="Blocks of the tuned model.")] = None,
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Exponent of the branch factor, with --gamma.")] = None,
+    gamma: Annotated[float | None, typer.Option("--gamma", help="Exponent of the rate, with --alpha.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Print how init, multipliers, rates, eps and decay change from a tuned model to a larger one, and why."""
+    from lazyrich.problem.rules import rules_report
+
+    report = rules_report(scheme or None, optimizer, width, base_width, depth, base_depth, alpha=alpha, gamma=gamma)
+    if json:
+        _print_json(report)
+        return
+    from lazyrich.tables import rules_parts
+
+    for part in rules_parts(report):
+        if isinstance(part, str):
+            print(part)
+        else:
+            _print_table(part)
+
+
 def _check_outputs(output: Path | None, plot: Path | None) -> None:
     from lazyrich.storage import check_destination
 
@@ -200,7 +309,7 @@ def _print_comparisons(comparisons: list[Comparison]) -> None:
 def _print_table(table: Any) -> None:
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def main() -> None:

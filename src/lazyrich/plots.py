@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lazyrich.trajectory import Trajectory
 
 # Okabe & Ito's colours: told apart with any colour vision, and in this order also by lightness.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = "osD^vPX"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPX"
 _LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 
 
@@ -31,7 +31,8 @@ def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, **options)
 
 
-def _finish(axes: Axes, logarithmic: bool) -> None:
+def finish(axes: Axes, logarithmic: bool) -> None:
+    """The look that all figures share."""
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if logarithmic:
@@ -52,13 +53,13 @@ def plot_trajectory(trajectory: Trajectory) -> Figure:
     losses = [name for name in _LOSSES if name in trajectory.data]
     figure, grid = _new_figure(1, 1, 4.2)
     axes = grid[0, 0]
-    for name, colour in zip(losses, _COLOURS, strict=False):
+    for name, colour in zip(losses, COLOURS, strict=False):
         values = trajectory.data[name].values
         axes.plot(trajectory.steps, values, color=colour, label=_LOSSES[name])
         if f"{name}_sem" in trajectory.data:
             sem = trajectory.data[f"{name}_sem"].values
             axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
-    _finish(axes, _spans_decade([trajectory.data[name].values for name in losses]))
+    finish(axes, _spans_decade([trajectory.data[name].values for name in losses]))
     origin = "predicted" if trajectory.source == "theory" else f"{trajectory.statistics['networks']} trained networks"
     axes.set(xlabel="step", ylabel=_unit(trajectory), title=f"{origin}: {trajectory.outcome}")
     axes.legend(frameon=False)
@@ -72,7 +73,7 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
     for column, loss in enumerate(losses):
         above, below = grid[:, column]
         for index, comparison in enumerate(comparisons):
-            colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
+            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             trained, steps = comparison.trained.data, comparison.predicted.steps
             shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
             label = f", {comparison.label}" if comparison.label else ""
@@ -90,8 +91,8 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
             below.plot(
                 steps, comparison.data[f"{loss}_z"].values, color=colour, marker=marker, markevery=5, markersize=3
             )
-        _finish(above, _spans_decade([c.predicted.data[loss].values for c in comparisons]))
-        _finish(below, logarithmic=False)
+        finish(above, _spans_decade([c.predicted.data[loss].values for c in comparisons]))
+        finish(below, logarithmic=False)
         below.axhspan(-2, 2, color="0.5", alpha=0.15, linewidth=0)
         above.set(title=_LOSSES[loss], ylabel=_unit(comparisons[0].predicted))
         below.set(xlabel="step", ylabel="trained - theory\n(standard errors)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -82,3 +82,37 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             table.add_row(*row)
         table.add_section()
     return table
+
+
+def plain_table(rows: Sequence[Sequence[str]]) -> Table:
+    """A table of texts, headings first; columns that are empty throughout are left out."""
+    kept = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index in kept:
+        table.add_column(rows[0][index], justify="left" if index == kept[0] else "right")
+    for row in rows[1:]:
+        table.add_row(*(row[index] for index in kept))
+    return table
+
+
+def rules_parts(report: dict[str, Any]) -> list[Table | str]:
+    """What ``lazyrich rules`` prints, from :func:`lazyrich.problem.rules.rules_report`."""
+    scheme, width, depth = report["scheme"], report["width"], report["depth"]
+    parts: list[Table | str] = [
+        f"{scheme['title']} (alpha {scheme['alpha']:g}, gamma {scheme['gamma']:g}), {report['optimizer']}: width "
+        f"{width['base']:g} to {width['target']:g}, depth {depth['base']:g} to {depth['target']:g}; "
+        f"{report['depth_class']['name']}. {scheme['note']}".rstrip(),
+        "",
+        "Multiply the tuned model's values by:",
+        plain_table([report["columns"], *report["rows"]]),
+        "The same without factors in the forward pass:",
+        plain_table([report["columns"], *report["folded_rows"]]),
+        "Why:",
+    ]
+    for rule in report["rules"]:
+        for quantity, entry in rule["factors"].items():
+            if entry and entry["formula"] != "1":
+                name = quantity.replace("_", " ")
+                parts.append(f"  {rule['role']}, {name} {entry['formula']}: {entry['reason']} [{entry['source']}]")
+    parts.append("Not covered: " + "; ".join(report["not_covered"]))
+    return parts

@@ -95,6 +95,7 @@ def run_networks(
     seeds: Sequence[int],
     *,
     kernels: bool,
+    rate_factors: Sequence[float] | None = None,
     progress: Callable[[int, int], object] | None = None,
     memory_limit: int | None = None,
 ) -> Iterator[BatchResult]:
@@ -107,6 +108,8 @@ def run_networks(
         Numbers of the networks. Network s draws from ``training.seed`` and s alone, whatever is trained beside it.
     kernels : bool
         Also record the kernels.
+    rate_factors : sequence of float, optional
+        One per network, in front of all its learning rates: networks at different rates train side by side.
     progress : callable, optional
         Called with network-steps done and network-steps in all, after every chunk of steps.
     memory_limit : int, optional
@@ -137,7 +140,8 @@ def run_networks(
     form, numbers = _take_apart(problem, kernels)
     read = 8 * (sum(map(math.prod, form.shapes)) * (1 + form.momentum) + form.samples * form.dimension)
     most = max(1, min(limit // needed, _BATCH_BYTES // read, len(seeds)))
-    return _run_batches(form, numbers, [int(seed) for seed in seeds], most, progress or (lambda done, total: None))
+    members = list(zip(map(int, seeds), rate_factors or [1.0] * len(seeds), strict=True))
+    return _run_batches(form, numbers, members, most, progress or (lambda done, total: None))
 
 
 def _least_memory(problem: Problem) -> int:
@@ -196,26 +200,34 @@ def _take_apart(problem: Problem, kernels: bool) -> tuple[_Form, _Numbers]:
 
 
 def _run_batches(
-    form: _Form, numbers: _Numbers, seeds: list[int], most: int, progress: Callable[[int, int], object]
+    form: _Form,
+    numbers: _Numbers,
+    networks: list[tuple[int, float]],
+    most: int,
+    progress: Callable[[int, int], object],
 ) -> Iterator[BatchResult]:
-    # One size for all batches, so that the program is compiled once: the last one repeats a seed where it is short.
-    size = min(range(most, most // 2, -1), key=lambda size: math.ceil(len(seeds) / size) * size)
+    count = len(networks)
+    # One size for all batches, so that the program is compiled once: the last one repeats a network where it is short.
+    size = min(range(most, most // 2, -1), key=lambda size: math.ceil(count / size) * size)
     steps = numbers.rates.shape[1]
     # Chunks of one length, for the same reason: the last one makes steps too many, and they are thrown away.
     chunk = math.ceil(steps / math.ceil(steps / _CHUNK))
-    for first in range(0, len(seeds), size):
-        members = seeds[first : first + size]
-        padded = np.asarray(members + members[-1:] * (size - len(members)), dtype=np.uint32)
+    for first in range(0, count, size):
+        members = networks[first : first + size]
+        padded, factors = zip(*members + members[-1:] * (size - len(members)), strict=True)
         chunks = []
-        for recorded in _train(form, numbers, padded, chunk):
+        for recorded in _train(form, numbers, np.asarray(padded, dtype=np.uint32), np.asarray(factors), chunk):
             chunks.append(recorded)
-            progress(first * steps + len(members) * min(len(chunks) * chunk, steps), len(seeds) * steps)
+            progress(first * steps + len(members) * min(len(chunks) * chunk, steps), count * steps)
         history = {n: np.concatenate([c[n] for c in chunks], axis=1)[: len(members), :steps] for n in chunks[0]}
         del chunks, recorded
-        yield BatchResult(members, history["test_loss"], history["train_loss"], _kernels(form, numbers, history))
+        seeds = [seed for seed, _ in members]
+        yield BatchResult(seeds, history["test_loss"], history["train_loss"], _kernels(form, numbers, history))
 
 
-def _train(form: _Form, numbers: _Numbers, seeds: np.ndarray, chunk: int) -> Iterator[dict[str, np.ndarray]]:
+def _train(
+    form: _Form, numbers: _Numbers, seeds: np.ndarray, factors: np.ndarray, chunk: int
+) -> Iterator[dict[str, np.ndarray]]:
     """What :func:`_step` records, chunk by chunk, with leading axes (seeds, chunk)."""
     with _double_precision():
         weights = _draw_weights(form, numbers, seeds)
@@ -223,7 +235,7 @@ def _train(form: _Form, numbers: _Numbers, seeds: np.ndarray, chunk: int) -> Ite
         state = weights, memories
     for step in range(0, numbers.rates.shape[1], chunk):
         with _double_precision():
-            state, recorded = _run_chunk(form, chunk, numbers, seeds, samples, state, step)
+            state, recorded = _run_chunk(form, chunk, numbers, seeds, factors, samples, state, step)
             recorded = {name: np.asarray(values) for name, values in recorded.items()}
         yield recorded
 
@@ -271,14 +283,17 @@ def _start(form: _Form, numbers: _Numbers, seeds: Any, weights: list[Any]) -> tu
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnames="state")
 def _run_chunk(
-    form: _Form, chunk: int, numbers: _Numbers, seeds: Any, samples: Any, state: Any, step: Any
+    form: _Form, chunk: int, numbers: _Numbers, seeds: Any, factors: Any, samples: Any, state: Any, step: Any
 ) -> tuple[Any, dict[str, Any]]:
     """Train a batch of networks for `chunk` steps; returns their state and what :func:`_step` recorded."""
+
+    def one_step(factor: Any, samples: Any, state: Any) -> Any:
+        return _step(form, numbers._replace(rates=factor * jnp.asarray(numbers.rates)), samples, state)
 
     def advance(state: Any, step: Any) -> Any:
         draw = jax.vmap(lambda seed: _draw_samples(form, numbers, seed, step))
         fresh = draw(seeds) if form.data == "online" else samples
-        return jax.vmap(partial(_step, form, numbers))(fresh, state)
+        return jax.vmap(one_step)(factors, fresh, state)
 
     state, recorded = jax.lax.scan(advance, state, step + jnp.arange(chunk))
     return state, {name: jnp.moveaxis(values, 0, 1) for name, values in recorded.items()}

@@ -126,7 +126,7 @@ def _trajectory(
 ) -> Trajectory:
     test = np.concatenate([batch.test_loss for batch in batches])
     train_losses = np.concatenate([batch.train_loss for batch in batches])
-    first = _first_divergence(test)
+    first = first_divergence(test)
     reached = int(first.min())
     if outcome is None:
         outcome = Outcome("diverged", reached) if reached < problem.training.steps else Outcome()
@@ -155,7 +155,7 @@ def _trajectory(
     )
 
 
-def _first_divergence(test_loss: np.ndarray) -> np.ndarray:
+def first_divergence(test_loss: np.ndarray) -> np.ndarray:
     """The first step of each network at which its loss has diverged, or the number of steps; shape (seeds,)."""
     total = test_loss.sum(axis=-1)
     with np.errstate(invalid="ignore"):

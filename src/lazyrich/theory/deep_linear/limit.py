@@ -83,8 +83,11 @@ def limit_mode(problem: Problem) -> Literal["full-batch", "online", "population"
     return "population" if problem.data.kind == "dataset" else problem.training.mode
 
 
-def take_limit(problem: Problem, nodes: int | None = None) -> Limit:
-    """The limit of a problem, with its spectrum compressed to `nodes` nodes (default: as many as seem needed)."""
+def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure | None = None) -> Limit:
+    """The limit of a problem, with its spectrum compressed to `nodes` nodes (default: as many as seem needed).
+
+    `measure`, if it is known already, must be that of the problem's data.
+    """
     network, training, data = problem.network, problem.training, problem.data
     dimension = input_dimension(data)
     richness_squared, scale_squared = output_scale(problem, dimension)
@@ -99,7 +102,7 @@ def take_limit(problem: Problem, nodes: int | None = None) -> Limit:
     first, last = (optimizer_memory(rates[i], training.momentum, decays[i]) for i in (0, -1))
     middle = optimizer_memory(rates[1], training.momentum, decays[1])
     variances = [std**2 for std in network.init_stds]
-    measure = data_measure(data)
+    measure = measure or data_measure(data)
     if nodes is None:
         gain = _initial_rates(network.blocks, network.skip, network.branch_multiplier, variances, rates)
         nodes = _needed_nodes(measure.modes, np.cumsum(gain))

@@ -14,6 +14,7 @@ from lazyrich.fields import lay_out
 from lazyrich.problem import Problem
 from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
 from lazyrich.theory.deep_linear.limit import take_limit
+from lazyrich.theory.deep_linear.quadrature import DataMeasure
 from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
 from lazyrich.trajectory import Outcome, Trajectory
 
@@ -63,21 +64,8 @@ def predict(
     [2.0, 0.2684, 0.0082]
     """
     started = time.perf_counter()
-    _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
-    limit = take_limit(problem)
-    while True:
-        nodes = len(limit.nodes.points)
-        _check_memory(problem, nodes)
-        solution = solve(limit, progress)
-        error = quadrature_error(solution)
-        if error <= _QUADRATURE_TOLERANCE or nodes >= _MOST_NODES:
-            break
-        finer = take_limit(problem, nodes=math.ceil(1.5 * nodes))
-        if len(finer.nodes.points) == nodes:  # there are no more distinct modes
-            break
-        del solution  # it would stay while the next one is made
-        limit = finer
-    losses, at_floor = _losses(solution)
+    solution, error = solve_to_tolerance(problem, progress)
+    losses, at_floor = losses_by_output(solution)
     return Trajectory(
         data=lay_out(problem, losses, _kernels(solution, responses)),
         problem=problem,
@@ -85,7 +73,7 @@ def predict(
         outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
         statistics={
             "residual": residual(solution),
-            "quadrature_nodes": nodes,
+            "quadrature_nodes": len(solution.limit.nodes.points),
             "quadrature_error": error,
             "steps_at_rounding_floor": at_floor,
             "seconds": time.perf_counter() - started,
@@ -93,7 +81,32 @@ def predict(
     )
 
 
-def _losses(solution: Solution) -> tuple[dict[str, np.ndarray], int]:
+def solve_to_tolerance(
+    problem: Problem,
+    progress: Callable[[int, int], object] | None = None,
+    measure: DataMeasure | None = None,
+) -> tuple[Solution, float]:
+    """Solve with as many quadrature nodes as the loss needs; returns the solution and the quadrature's error.
+
+    `measure`, if it is known already, must be that of the problem's data.
+    """
+    _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
+    limit = take_limit(problem, measure=measure)
+    while True:
+        nodes = len(limit.nodes.points)
+        _check_memory(problem, nodes)
+        solution = solve(limit, progress)
+        error = quadrature_error(solution)
+        if error <= _QUADRATURE_TOLERANCE or nodes >= _MOST_NODES:
+            return solution, error
+        finer = take_limit(problem, math.ceil(1.5 * nodes), limit.data)
+        if len(finer.nodes.points) == nodes:  # there are no more distinct modes
+            return solution, error
+        del solution  # it would stay while the next one is made
+        limit = finer
+
+
+def losses_by_output(solution: Solution) -> tuple[dict[str, np.ndarray], int]:
     """Losses by output, shape (steps, outputs), and at how many steps one of them is rounding error."""
     limit = solution.limit
     shape = (solution.steps, limit.outputs)

@@ -1,0 +1,84 @@
+"""The units of work of a sweep: one problem at several learning rates, by theory or by training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from lazyrich.problem import Problem
+
+# Folders of the package whose code decides what a cell's result is.
+_DECIDING = ("problem", "theory", "simulation")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit of work; plain values only, so that it travels to any worker and has a key.
+
+    Attributes
+    ----------
+    by : str
+        ``"theory"`` or ``"training"``.
+    problem : dict
+        The tables of a problem; its learning rate is replaced.
+    rates : tuple of float
+    at : tuple of int
+        Steps at which the loss is read.
+    loss : str
+        ``"test"`` or ``"train"``.
+    seeds : int
+        Networks per rate; 0 by theory.
+    """
+
+    by: Literal["theory", "training"]
+    problem: dict[str, Any]
+    rates: tuple[float, ...]
+    at: tuple[int, ...]
+    loss: Literal["test", "train"]
+    seeds: int
+
+    def key(self) -> str:
+        """A name for the result: a hash of everything that decides it, the code's version included."""
+        content = json.dumps({**asdict(self), "code": code_version()}, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+    def execute(self) -> dict[str, np.ndarray]:
+        """Do the work.
+
+        Returns
+        -------
+        dict of ndarray
+            ``losses``, shape (rates, at, networks), one network by theory; NaN where the training had diverged.
+            ``diverged``, shape (rates, networks): the step of divergence, or -1. ``seconds``: the time it took.
+        """
+        started = time.perf_counter()
+        problem = Problem(**self.problem)
+        if self.by == "theory":
+            from lazyrich.transfer.theory_work import losses_by_theory
+
+            result = losses_by_theory(problem, self.rates, self.at, self.loss)
+        else:
+            from lazyrich.transfer.training_work import losses_by_training
+
+            result = losses_by_training(problem, self.rates, self.at, self.loss, self.seeds)
+        return {**result, "seconds": np.asarray(time.perf_counter() - started)}
+
+
+@cache
+def code_version() -> str:
+    """Version of the package and a hash of the code that decides results."""
+    from lazyrich import __version__
+
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in _DECIDING for path in (root / folder).rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return f"{__version__}-{digest.hexdigest()[:16]}"
