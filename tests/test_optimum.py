@@ -154,6 +154,13 @@ def test_the_samples_spread_as_the_interval_does() -> None:
     assert np.quantile(optimum.samples, [0.025, 0.975]) == pytest.approx(np.log2(optimum.interval), abs=0.02)
 
 
+def test_the_samples_of_a_theory_curve_fill_its_interval() -> None:
+    optimum = find_optimum(RATES, np.exp(kink(X - CENTER)))
+    low, high = np.log2(optimum.interval)
+    assert high - low > 0.9
+    assert low <= optimum.samples.min() < low + 0.05 and high - 0.05 < optimum.samples.max() <= high
+
+
 def test_the_same_seed_gives_the_same_interval() -> None:
     losses = noisy(parabola, CENTER, 8, 0.1, 0)
     assert find_optimum(RATES, losses, seed=5).interval == find_optimum(RATES, losses, seed=5).interval
@@ -178,6 +185,13 @@ def test_edges() -> None:
     assert high.interval == pytest.approx((RATES[-2], RATES[-1] * 2))
     noise = find_optimum(RATES, noisy(lambda z: -0.1 * z, CENTER, 8, 0.02, 0))
     assert noise.flag == "edge-high" and noise.best_rate <= RATES[-1] < noise.interval[1]
+
+
+@pytest.mark.parametrize("center", [1.5, 4.0, -11.0])
+def test_a_best_rate_is_never_one_that_was_not_tried(center: float) -> None:
+    optimum = find_optimum(RATES, np.exp(parabola(X - center)))
+    assert optimum.flag == ("edge-high" if center > 0 else "edge-low")
+    assert optimum.best_rate == RATES[-1 if center > 0 else 0]
 
 
 def test_a_curve_that_falls_up_to_divergence_is_a_cliff() -> None:
@@ -218,6 +232,7 @@ def test_flat_curves() -> None:
     assert find_optimum(RATES, np.exp(0.008 * (X - CENTER) ** 2)).flag == "flat"
     assert find_optimum(RATES, np.exp(0.02 * (X - CENTER) ** 2)).flag == ""
     assert find_optimum(RATES, np.exp(0.005 * X)).flag == "edge-low+flat"
+    assert find_optimum(RATES, np.where(np.arange(24) > 13, np.nan, np.exp(0.008 * (X - X[12]) ** 2))).flag == ""
     # One steep side is enough.
     assert find_optimum(RATES, np.exp(np.where(np.arange(24) < 12, 0.005, 0.2) * np.abs(X - X[12]))).flag == ""
 
@@ -305,6 +320,13 @@ def test_regret_is_zero_at_the_own_best_and_nowhere_negative(shape: Shape, netwo
     assert cost.nats > 1
 
 
+def test_regret_of_a_lucky_grid_point_is_not_negative() -> None:
+    losses = noisy(parabola, CENTER, 8, 0.1, 1)
+    optimum, mean = find_optimum(RATES, losses), losses.mean(axis=1)
+    assert mean.min() < optimum.loss * 0.99
+    assert regret(RATES, losses, RATES[int(mean.argmin())], optimum).nats == 0
+
+
 def test_regret_of_a_parabola() -> None:
     losses = np.exp(parabola(X - CENTER))
     optimum = find_optimum(RATES, losses)
@@ -339,7 +361,8 @@ def test_regret_at_a_cliff() -> None:
     losses = np.where(np.arange(24) > 15, np.nan, np.exp(-0.3 * X))[:, None] * np.linspace(0.9, 1.1, 8)
     optimum = find_optimum(RATES, losses)
     assert regret(RATES, losses, RATES[15], optimum).nats == pytest.approx(0)
-    assert regret(RATES, losses, RATES[13], optimum).nats == pytest.approx(0.3 * (X[15] - X[13]))
+    cost = regret(RATES, losses, RATES[13], optimum)
+    assert [cost.nats, *cost.interval] == pytest.approx([0.3 * (X[15] - X[13])] * 3)
     assert regret(RATES, losses, RATES[16], optimum).nats == math.inf
 
 
@@ -456,7 +479,8 @@ def test_the_check_leaves_the_largest_out() -> None:
     result = extrapolate([4, 32, 8, 16], [optima[0], optima[3], optima[1], optima[2]], 64, kind="depth")
     assert result.checks == pytest.approx({"1/depth": -1, "constant": -1, "power law": -1}, abs=1e-6)
     # A trend that misses the largest size by an octave is not known better than that further out.
-    assert result.interval[0] <= result.rate / 2 * 1.001 and result.interval[1] >= result.rate * 2 * 0.999
+    many = extrapolate([2.0**k for k in range(1, 16)], [*[at(0)] * 14, at(1)], 2.0**16)
+    assert many.interval[0] <= many.rate / 2 * 1.001 and many.interval[1] >= many.rate * 2 * 0.999
 
 
 def test_extrapolation_from_few_sizes_says_so() -> None:

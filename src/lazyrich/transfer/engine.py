@@ -327,6 +327,10 @@ def _local_cluster(processes: int, announce: Callable[[str], object] | None) -> 
         except BaseException:
             _end_workers(cluster)
             raise
+        finally:
+            with _interrupt_held_back():  # for someone who presses it twice
+                client.close()
+                cluster.close()
 
 
 def _end_workers(cluster: LocalCluster) -> None:

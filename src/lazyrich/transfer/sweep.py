@@ -189,7 +189,9 @@ def run_sweep(
     chosen = by or transfer.by
     methods: list[Method] = ["theory", "training"] if chosen == "both" else [chosen]
     store = ResultStore(Path(folder), name)
-    rates = {(position, method): transfer.rate_grid() for position in range(len(points)) for method in methods}
+    rates: dict[tuple[int, Method], list[float]] = {
+        (position, method): transfer.rate_grid() for position in range(len(points)) for method in methods
+    }
     grids: dict[tuple[int, Method], Grid] = {}
     seconds: dict[Method, float] = dict.fromkeys(methods, 0.0)
     for refinement in range(transfer.refine + 1):
@@ -199,8 +201,8 @@ def run_sweep(
         for cell, result in zip(cells, results, strict=True):
             seconds[cell.by] += float(result["seconds"])
         if refinement < transfer.refine:
-            rates = {place: _between_best(grid) for place, grid in grids.items()}
-            rates = {place: new for place, new in rates.items() if new}
+            between = {place: _between_best(grid) for place, grid in grids.items()}
+            rates = {place: new for place, new in between.items() if new}
     return Sweep(study, points, grids, seconds)
 
 
