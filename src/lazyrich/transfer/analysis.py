@@ -215,8 +215,11 @@ def _move(axis: str, fixed: dict[str, Any], base: Best, other: Best) -> Move:
 
 def _trend(axis: str, fixed: dict[str, Any], members: list[Best], sizes: list[float], target: float | None) -> Trend:
     optima = [member.optimum for member in members]
+    carried = [regret(m.rates, m.losses, optima[0].best_rate, m.optimum) for m in members[1:]]
     prediction = None
     if target is not None:
         kind = "depth" if axis == "network.blocks" else "width"
         prediction = extrapolate(sizes, optima, target, kind=kind)
-    return Trend(axis, fixed, members[0].by, members[0].at, sizes, optima, drift(sizes, optima), target, prediction)
+    return Trend(
+        axis, fixed, members[0].by, members[0].at, sizes, optima, drift(sizes, optima, carried), target, prediction
+    )

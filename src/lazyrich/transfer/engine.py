@@ -354,13 +354,14 @@ def _connected(scheduler: str) -> Iterator[Client]:
                 pool.submit(asyncio.run, _greet(scheduler)).result()
             client = Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
         except OSError as error:  # includes time that ran out
-            if isinstance(error, FatalCommClosedError):  # encryption that does not fit
+            if isinstance(error, FatalCommClosedError):
                 remedy = "check the address and Dask's distributed.comm.tls"
-                raise LazyrichError(f"--scheduler {scheduler}", f"refuses the connection ({error})", remedy) from None
+                what = f"refuses the connection ({str(error) or 'encryption that does not fit'})"
+                raise LazyrichError(f"--scheduler {scheduler}", what, remedy) from None
             remedy = "start a cluster there with `dask scheduler` and `dask worker`, or correct the address"
             raise LazyrichError(f"--scheduler {scheduler}", "does not answer", remedy) from None
         except Exception as error:
-            what = f"is not the address of a Dask scheduler ({str(error) or type(error).__name__})"
+            what = f"cannot be used ({str(error) or type(error).__name__})"
             remedy = "give tcp://HOST:PORT, or tls://HOST:PORT with Dask's distributed.comm.tls configured"
             raise LazyrichError(f"--scheduler {scheduler}", what, remedy) from None
         with client:
@@ -484,7 +485,8 @@ class _Driver:
         except Exception as error:
             if self.scheduler is None:
                 raise
-            reason = f"its workers cannot run lazyrich's cells ({type(error).__name__}: {error})"
+            cause = error.__cause__ or error
+            reason = f"its workers cannot run lazyrich's cells ({type(cause).__name__}: {cause})"
             remedy = "install the same version of lazyrich on all machines"
             raise LazyrichError(f"--scheduler {self.scheduler}", reason, remedy) from None
         for (key, _), arrays in zip(entries, results, strict=False):
