@@ -411,7 +411,7 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "tcp://", "nonsense://127.0.0.1:80", "tls://127.0.0.1:80"])
 def test_an_address_that_is_none(store: ResultStore, address: str) -> None:
-    with pytest.raises(LazyrichError, match="--scheduler .*: cannot be used .*; give tcp://HOST:PORT") as caught:
+    with pytest.raises(LazyrichError, match=r"^--scheduler .*: cannot be used .*; give tcp://HOST:PORT") as caught:
         run_cells([Work(1)], store, scheduler=address)
     assert "\n" not in str(caught.value)
 

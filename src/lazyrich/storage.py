@@ -35,8 +35,10 @@ def check_destination(path: str | Path, suffixes: tuple[str, ...], option: str) 
     return path
 
 
-def write_whole(path: str | Path, content: bytes | memoryview) -> None:
+def write_whole(path: str | Path, content: bytes | memoryview, *, durable: bool = True) -> None:
     """Write a file under a temporary name beside its place, then rename it.
+
+    Without `durable` it is not forced to the disk, which takes milliseconds: a power failure may damage it.
 
     Raises
     ------
@@ -49,8 +51,9 @@ def write_whole(path: str | Path, content: bytes | memoryview) -> None:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
     except BaseException as error:

@@ -14,8 +14,8 @@ import numpy as np
 
 from lazyrich.problem import Problem
 
-# Folders of the package whose code decides what a cell's result is.
-_DECIDING = ("problem", "theory", "simulation")
+# The parts of the package whose code decides what a cell's result is.
+_DECIDING = ("problem/**/*.py", "theory/**/*.py", "simulation/**/*.py", "transfer/*_work.py")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Cell:
         ``"test"`` or ``"train"``.
     seeds : int
         Networks per rate; 0 by theory.
+    data : str
+        Hash of the data file's content, if the problem has one: a file that changes is another problem.
     """
 
     by: Literal["theory", "training"]
@@ -43,6 +45,7 @@ class Cell:
     at: tuple[int, ...]
     loss: Literal["test", "train"]
     seeds: int
+    data: str = ""
 
     def key(self) -> str:
         """A name for the result: a hash of everything that decides it, the code's version included."""
@@ -71,6 +74,12 @@ class Cell:
         return {**result, "seconds": np.asarray(time.perf_counter() - started)}
 
 
+def data_hash(problem: Problem) -> str:
+    """Hash of the content of a problem's data file; empty without one."""
+    path = getattr(problem.data, "path", None)
+    return "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()[:32]
+
+
 @cache
 def code_version() -> str:
     """Version of the package and a hash of the code that decides results."""
@@ -78,7 +87,7 @@ def code_version() -> str:
 
     root = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for path in sorted(path for folder in _DECIDING for path in (root / folder).rglob("*.py")):
+    for path in sorted(path for pattern in _DECIDING for path in root.glob(pattern)):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
     return f"{__version__}-{digest.hexdigest()[:16]}"

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import time
 import zipfile
 from collections.abc import Mapping
@@ -130,17 +129,7 @@ class ResultStore:
             When it cannot be written; nothing half-written stays.
         """
         body = _npz(arrays)
-        path = self.path(key)
-        temporary = self._cells / f".{key}.{os.getpid()}.{secrets.token_hex(4)}"
-        try:
-            with open(temporary, "xb") as file:
-                file.write(_header(key, body) + b"\n" + body)
-            os.replace(temporary, path)
-        except BaseException as error:
-            temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise _cannot_write(path, error) from None
-            raise
+        write_whole(self.path(key), _header(key, body) + b"\n" + body, durable=False)
 
 
 def _header(key: str, body: bytes) -> bytes:

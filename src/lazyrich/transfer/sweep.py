@@ -12,8 +12,9 @@ import numpy as np
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem, Study
+from lazyrich.problem.datasets import load_data
 from lazyrich.storage import write_whole
-from lazyrich.transfer.cells import Cell
+from lazyrich.transfer.cells import Cell, data_hash
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.store import ResultStore
 
@@ -218,6 +219,8 @@ def plan_points(study: Study) -> list[Point]:
             raise LazyrichError("transfer.at", what, "read the loss at earlier steps, or train longer")
         if transfer.loss == "test" and isinstance(problem.data, DatasetData):
             raise LazyrichError("transfer.loss", "a data set has no test loss", "set loss = 'train'")
+        if isinstance(problem.data, DatasetData):
+            load_data(problem.data)  # a file that cannot be used is said before any work
         points.append(Point(values, problem, at))
     return points
 
@@ -239,10 +242,11 @@ def _plan_cells(
     cells, places = [], []
     for (_, method, grid), members in groups.items():
         longest = max((points[position].problem for position, _ in members), key=lambda each: each.training.steps)
+        data = data_hash(longest)
         at = tuple(sorted({step for position, _ in members for step in points[position].at}))
         for first in range(0, len(grid), _RATES_PER_CELL):
             chunk = grid[first : first + _RATES_PER_CELL]
-            cells.append(Cell(method, longest.to_dict(), chunk, at, loss, seeds if method == "training" else 0))
+            cells.append(Cell(method, longest.to_dict(), chunk, at, loss, seeds if method == "training" else 0, data))
             places.append(members)
     return cells, places
 
