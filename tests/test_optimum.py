@@ -10,7 +10,8 @@ import pytest
 
 from lazyrich import GaussianData, LazyrichError, Network, Problem, Training, predict
 from lazyrich.transfer.optimum import Optimum, find_optimum
-from lazyrich.transfer.shift import Regret, drift, extrapolate, regret, shift_octaves
+from lazyrich.transfer.shift import Regret, regret, shift_octaves
+from lazyrich.transfer.trend import drift, extrapolate
 
 RATES = np.geomspace(1e-3, 2.0, 24)
 X = np.log2(RATES)

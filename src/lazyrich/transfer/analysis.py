@@ -11,17 +11,9 @@ import numpy as np
 
 from lazyrich.errors import LazyrichError
 from lazyrich.transfer.optimum import Optimum, find_optimum
-from lazyrich.transfer.shift import (
-    Drift,
-    Extrapolation,
-    Regret,
-    Shift,
-    drift,
-    extrapolate,
-    regret,
-    shift_octaves,
-)
+from lazyrich.transfer.shift import Regret, Shift, regret, shift_octaves
 from lazyrich.transfer.sweep import Grid, Method, Sweep
+from lazyrich.transfer.trend import Drift, Extrapolation, drift, extrapolate
 
 
 @dataclass(frozen=True)
