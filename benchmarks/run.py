@@ -11,19 +11,25 @@ import json
 import os
 import platform
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 import lazyrich
-from lazyrich import GaussianData, Network, Problem, Training
+from lazyrich import GaussianData, Network, Problem, Training, load_study
 from lazyrich.provenance import provenance
 from lazyrich.simulation import train
 from lazyrich.theory.deep_linear.limit import take_limit
 from lazyrich.theory.deep_linear.solver import solve
+from lazyrich.transfer.engine import run_cells
+from lazyrich.transfer.store import ResultStore
+from lazyrich.transfer.sweep import run_sweep
 from tests.fixed_point import first_guess, sweep
 
 
@@ -144,6 +150,36 @@ def against_modes() -> dict:
     }
 
 
+@dataclass(frozen=True)
+class Trivial:
+    """A cell that does nothing."""
+
+    number: int
+
+    def key(self) -> str:
+        return f"{self.number:032d}"
+
+    def execute(self) -> dict[str, np.ndarray]:
+        return {"number": np.asarray(self.number)}
+
+
+def dispatch() -> dict:
+    """10,000 cells that do nothing on two worker processes: what the engine adds to each, files and start included."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = ResultStore(Path(folder) / "results", "trivial")
+        taken = seconds(lambda: run_cells([Trivial(number) for number in range(10_000)], store, workers=2))
+    return {"added per cell, ms": 1e3 * taken / 10_000}
+
+
+def theory_sweep() -> dict:
+    """D = 200, T = 60, 4 widths x 24 rates x 2 parametrizations by theory, on all cores, start included."""
+    study = load_study(Path(__file__).parent.parent / "studies" / "d3-checked-by-training.toml")
+    study = study.model_copy(update={"transfer": study.transfer.model_copy(update={"refine": 0})})
+    with tempfile.TemporaryDirectory() as folder:
+        taken = seconds(lambda: run_sweep(study, Path(folder) / "results", by="theory"))
+    return {"192 trainings by theory, s": taken}
+
+
 def against_training() -> dict:
     """D = N = 1000, P = 1500, one block, 200 steps: 32 trained networks (4 are timed, compiled before) / predict."""
     asked = problem(200, 1)
@@ -169,6 +205,8 @@ def main() -> None:
         short_prediction,
         against_outputs,
         against_modes,
+        dispatch,
+        theory_sweep,
         against_training,
     ):
         print(f"\n{study.__doc__}")

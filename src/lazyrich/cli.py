@@ -173,18 +173,22 @@ def transfer(
         check_destination(table, (".nc", ".csv", ".parquet"), "--table")
     study = load_study(file)
     folder = results or Path("results") / file.stem
-    with _progress("working", quiet) as progress, _blaming(file):
-        sweep = run_sweep(
-            study,
-            folder,
-            name=file.stem,
-            by=by.value if by else None,
-            workers=workers,
-            scheduler=scheduler,
-            progress=progress,
-            announce=None if quiet else lambda link: print(f"dashboard: {link}", file=sys.stderr),
-        )
-        analysis = analyse(sweep)
+    try:
+        with _progress("working", quiet) as progress, _blaming(file):
+            sweep = run_sweep(
+                study,
+                folder,
+                name=file.stem,
+                by=by.value if by else None,
+                workers=workers,
+                scheduler=scheduler,
+                progress=progress,
+                announce=None if quiet else lambda text: print(text, file=sys.stderr),
+            )
+            analysis = analyse(sweep)
+    except KeyboardInterrupt:
+        _fail(f"interrupted; finished cells are in {folder}, run it again to continue", 130, prefix="")
+        raise typer.Exit(130) from None
     command = f"lazyrich transfer {file.name}" + (f" --by {by.value}" if by else "")
     page = report_page(
         analysis, title=f"Learning-rate transfer: {file.stem}", study_text=file.read_text("utf-8-sig"), command=command,
