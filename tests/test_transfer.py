@@ -254,6 +254,24 @@ def test_data_sets_have_no_test_loss():
         run_sweep(study, "never", workers=1)
 
 
+def test_data_files_on_an_axis_are_beside_the_study(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n5,9\n")
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n3,4\n5,1\n")
+    data = '[data]\nkind = "dataset"\npath = "a.csv"\ntarget = "y"\n[training]'
+    text = re.sub(r"\[data\].*?\[training\]", data, SMALL, flags=re.DOTALL)
+    text = text.replace('{ "network.width" = [40, 80, 160] }', '{ "data.path" = ["a.csv", "b.csv"] }\nloss = "train"')
+    (tmp_path / "study.toml").write_text(text)
+    monkeypatch.chdir("/")
+    study = load_study(tmp_path / "study.toml")
+    first = run_sweep(study, tmp_path / "results", workers=1)
+    assert np.abs(first.grids[0, "theory"].losses[0] / first.grids[1, "theory"].losses[0] - 1) > 0.1
+    # a file that changed is another problem, also under its old name
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n5,0\n")
+    second = run_sweep(study, tmp_path / "results", workers=1)
+    assert np.abs(first.grids[0, "theory"].losses[0] / second.grids[0, "theory"].losses[0] - 1) > 0.01
+    np.testing.assert_array_equal(first.grids[1, "theory"].losses, second.grids[1, "theory"].losses)
+
+
 def test_results_of_another_study_are_refused(study_file, tmp_path, monkeypatch, capsys):
     words = ["--results", tmp_path / "r", "--workers", 1]
     assert run_command(monkeypatch, capsys, "transfer", study_file, *words)[0] == 0

@@ -295,9 +295,11 @@ def _deliver(trajectory: Trajectory, json: bool, output: Path | None, plot: Path
     if json:
         _print_json(trajectory.to_json())
     else:
-        from lazyrich.tables import trajectory_table
+        from lazyrich.tables import original_units, trajectory_table
 
         _print_table(trajectory_table(trajectory))
+        if "target_std" in trajectory.data:
+            print(original_units(trajectory))
 
 
 def _print_comparisons(comparisons: list[Comparison]) -> None:

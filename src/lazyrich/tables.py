@@ -43,8 +43,6 @@ def trajectory_table(trajectory: Trajectory) -> Table:
                 text += f" ± {_number(trajectory.data[f'{name}_sem'].values[step])}"
             row.append(text)
         table.add_row(*row)
-    if "target_std" in trajectory.data:
-        table.caption = original_units(trajectory)
     return table
 
 

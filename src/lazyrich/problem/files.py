@@ -168,6 +168,23 @@ class Study(Model):
             raise error.inside(place, joint=": ") from None
 
 
+def _seen_from(study: Study, folder: Path) -> Study:
+    """The study with its data files' paths, given relative to `folder`, as they are from here."""
+
+    def beside(value: Any) -> Any:
+        return str(folder / value) if isinstance(value, str) else value  # an absolute path stays one
+
+    updates: dict[str, Any] = {}
+    if isinstance(study.data, DatasetData) and study.data.path:
+        updates["data"] = study.data.model_copy(update={"path": beside(study.data.path)})
+    for name in ("compare", "transfer"):
+        table = getattr(study, name)
+        if table is not None and "data.path" in table.axes:
+            axes = table.axes | {"data.path": [beside(value) for value in table.axes["data.path"]]}
+            updates[name] = table.model_copy(update={"axes": axes})
+    return study.model_copy(update=updates)
+
+
 def load_study(path: str | Path) -> Study:
     """Read a study or problem file.
 
@@ -194,10 +211,7 @@ def load_study(path: str | Path) -> Study:
         raise LazyrichError(str(path), f"not valid TOML ({reason})", "correct the file") from None
     try:
         study = Study(**tables)
-        data = study.data
-        if isinstance(data, DatasetData) and data.path and not Path(data.path).is_absolute():
-            data = data.model_copy(update={"path": str(path.parent / data.path)})
-            study = study.model_copy(update={"data": data})
+        study = _seen_from(study, path.parent)
         study.problems()  # contradictions between the tables are errors of the file too
         study.transfer_points()
     except LazyrichError as error:
