@@ -230,6 +230,12 @@ def test_table_and_report(study_file, tmp_path, monkeypatch, capsys):
             "transfer.rates: every training diverged; give lower rates",
         ),
         ("network.width", "network.widht", "transfer.axes: network.widht: unknown key; did you mean width"),
+        ("network.width", "training.learning_rate", "transfer.axes.training.learning_rate: is what rates are for"),
+        (
+            "learning_rate = 0.1",
+            "learning_rate = [0,0,0,0,0,0,0,0,0,0,0,0]",
+            "training.learning_rate: is zero at every",
+        ),
         ("[40, 80, 160]", "[]", "transfer.axes.network.width"),
         ("[transfer]", "[transfer]\nloss = 'text'", "transfer.loss"),
         ("[transfer]", "[transfer]\nat = [12]", "transfer.at: step 12 is not reached"),

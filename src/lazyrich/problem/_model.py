@@ -12,13 +12,22 @@ from pydantic_core import PydanticCustomError
 from lazyrich.errors import LazyrichError
 
 # Names that pydantic puts into an error's location for the branch of a union; they are not keys of the file.
-_UNION_TAGS = {"number", "list", "layers", "gaussian", "power-law", "spectrum", "dataset"} | {
-    "str",
-    "int",
-    "float",
-    "list[str]",
-    "range",
-}
+_UNION_TAGS = set(
+    [
+        "number",
+        "list",
+        "range",
+        "layers",
+        "gaussian",
+        "power-law",
+        "spectrum",
+        "dataset",
+        "str",
+        "int",
+        "float",
+        "list[str]",
+    ]
+)
 
 _REMEDIES = {
     "missing": "add it",

@@ -119,6 +119,12 @@ class Transfer(Model):
         return self
 
     @model_validator(mode="after")
+    def _rate_is_no_axis(self) -> Transfer:
+        if "training.learning_rate" in self.axes:
+            raise invalid("is what rates are for", "remove it from axes", "axes.training.learning_rate")
+        return self
+
+    @model_validator(mode="after")
     def _different_rates(self) -> Transfer:
         if len(set(self.rate_grid())) < 2:
             raise invalid("all are the same", "give at least two different rates", "rates")

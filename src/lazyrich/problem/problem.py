@@ -93,10 +93,12 @@ class Problem(Model):
         Raises
         ------
         LazyrichError
-            When the rate is not a positive number.
+            When the rate is not a positive number, or all rates of a list are zero.
         """
         given = self.training.learning_rate
         if isinstance(given, list):
+            if max(given) == 0:
+                raise LazyrichError("training.learning_rate", "is zero at every step", "give a positive rate")
             value: Any = [each * rate / max(given) for each in given]
         elif isinstance(given, LayerValues):
             layers = given.model_dump(exclude_none=True)
@@ -118,8 +120,8 @@ class Problem(Model):
         return self.with_values(values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain tables as in a problem file, without the keys that were left out."""
-        return self.model_dump(exclude_none=True, exclude_unset=False)
+        """Plain tables as in a problem file, defaults included, without keys that have no value."""
+        return self.model_dump(exclude_none=True)
 
 
 def output_scale(problem: Problem, dimension: int) -> tuple[float, float]:

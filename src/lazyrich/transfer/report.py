@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .75rem; border-bottom: 1px solid #ccc; text-align: right; }
+th, td { padding: .25rem .75rem; border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap; }
 th { border-bottom: 2px solid #555; } td:first-child, th:first-child { text-align: left; }
 .scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 pre { background: #f4f4f4; padding: 1rem; overflow-x: auto; } .verdict { font-weight: 600; }
