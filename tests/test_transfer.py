@@ -140,6 +140,20 @@ def test_refinement_narrows_the_grid_around_the_best_rate(tmp_path):
         assert gap < np.log2(100) / 8 * 2 / 3.9  # two gaps of the grid, halved twice
 
 
+def test_sizes_that_are_not_run_are_predicted(tmp_path):
+    # from 2 to 16 blocks the best rate falls by 40%; what they say of 64 blocks is what the theory finds there
+    study = load_study(STUDIES / "d6-rate-over-depth.toml")
+    transfer = {"axes": {"network.blocks": [2, 4, 8, 16]}, "targets": {"network.blocks": 64}}
+    study = with_tables(study, transfer=study.transfer.model_dump(by_alias=True, exclude_none=True) | transfer)
+    sweep = run_sweep(study, tmp_path / "results", workers=1)
+    (trend,) = analyse(sweep).trends
+    assert abs(np.log2(trend.prediction.rate / trend.theory.best_rate)) < 0.1  # measured 0.02 octaves
+    low, high = trend.prediction.interval
+    assert low <= trend.theory.best_rate <= high
+    assert abs(np.log2(trend.optima[0].best_rate / trend.theory.best_rate)) > 0.5
+    assert set(sweep.to_dataset()["network.blocks"].values) == {2, 4, 8, 16}
+
+
 def test_rates_keep_the_shape_of_layers_and_steps():
     layers = {"input": 0.4, "block": 0.1, "output": 0.2}
     problem = Problem(

@@ -45,7 +45,10 @@ class Move:
 
 @dataclass(frozen=True)
 class Trend:
-    """How the best rate moves along a numeric axis as a whole, and where it will be at a size not run."""
+    """How the best rate moves along a numeric axis as a whole, and where it will be at a size not run.
+
+    At that size `prediction` is what the sizes that were run say, and `theory` what the theory says of it directly.
+    """
 
     axis: str
     fixed: dict[str, Any]
@@ -56,6 +59,7 @@ class Trend:
     drift: Drift
     target: float | None
     prediction: Extrapolation | None
+    theory: Optimum | None
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ class Analysis:
                 "target": trend.target,
                 "predicted_rate": plain(trend.prediction.rate) if trend.prediction else None,
                 "predicted_interval": interval(trend.prediction.interval) if trend.prediction else None,
+                "theory_rate": plain(trend.theory.best_rate) if trend.theory else None,
             }
             for trend in self.trends
         ]
@@ -139,12 +144,13 @@ def analyse(sweep: Sweep) -> Analysis:
     best = [
         _best(sweep.points[position].values, by, step, grid, index)
         for (position, by), grid in sorted(sweep.grids.items())
+        if position < len(sweep.points)
         for index, step in enumerate(sweep.points[position].at)
     ]
     if all("diverged" in each.optimum.flag.split("+") for each in best):
         raise LazyrichError("transfer.rates", "every training diverged", "give lower rates")
     assert sweep.study.transfer is not None
-    axes, targets = sweep.study.transfer.axes, sweep.study.transfer.targets
+    axes = sweep.study.transfer.axes
     moves, trends = [], []
     for axis, values in axes.items():
         for fixed, members in _lines(best, axis):
@@ -153,10 +159,10 @@ def analyse(sweep: Sweep) -> Analysis:
             moves += [_move(axis, fixed, members[0], other) for other in members[1:]]
             sizes = [member.axes[axis] for member in members]
             if _numeric(values):
-                trends.append(_trend(axis, fixed, members, sizes, targets.get(axis)))
+                trends.append(_trend(sweep, axis, fixed, members, sizes))
     several = [best for best in _horizons(best) if len(best) > 1]
     for members in several:
-        trends.append(_trend("step", members[0].axes, members, [each.at + 1.0 for each in members], None))
+        trends.append(_trend(sweep, "step", members[0].axes, members, [each.at + 1.0 for each in members]))
     return Analysis(best, moves, trends)
 
 
@@ -205,13 +211,21 @@ def _move(axis: str, fixed: dict[str, Any], base: Best, other: Best) -> Move:
     return Move(axis, fixed, other.by, other.at, base.axes[axis], other.axes[axis], shift, carried)
 
 
-def _trend(axis: str, fixed: dict[str, Any], members: list[Best], sizes: list[float], target: float | None) -> Trend:
+def _trend(sweep: Sweep, axis: str, fixed: dict[str, Any], members: list[Best], sizes: list[float]) -> Trend:
+    assert sweep.study.transfer is not None
     optima = [member.optimum for member in members]
     carried = [regret(m.rates, m.losses, optima[0].best_rate, m.optimum) for m in members[1:]]
-    prediction = None
+    target = sweep.study.transfer.targets.get(axis)
+    prediction = theory = None
     if target is not None:
-        kind = "depth" if axis == "network.blocks" else "width"
-        prediction = extrapolate(sizes, optima, target, kind=kind)
-    return Trend(
-        axis, fixed, members[0].by, members[0].at, sizes, optima, drift(sizes, optima, carried), target, prediction
-    )
+        prediction = extrapolate(sizes, optima, target, kind="depth" if axis == "network.blocks" else "width")
+        theory = _theory_at(sweep, fixed | {axis: target}, members[-1].at)
+    by, at = members[0].by, members[0].at
+    return Trend(axis, fixed, by, at, sizes, optima, drift(sizes, optima, carried), target, prediction, theory)
+
+
+def _theory_at(sweep: Sweep, values: dict[str, Any], step: int) -> Optimum:
+    """The best rate of a target by theory."""
+    place = next(index for index, point in enumerate(sweep.targets) if point.values == values)
+    grid, at = sweep.grids[len(sweep.points) + place, "theory"], sweep.targets[place].at
+    return find_optimum(grid.rates, grid.losses[:, at.index(step) if step in at else -1])

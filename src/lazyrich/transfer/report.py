@@ -41,6 +41,8 @@ def verdict(trend: Trend) -> str:
             f"; predicted best rate at {trend.target:g}: {trend.prediction.rate:.3g} ({low:.3g} to {high:.3g}, "
             f"{trend.prediction.model})"
         )
+    if trend.theory is not None:
+        sentence += f"; theory at {trend.target:g}: {_number(trend.theory.best_rate)}"
     return sentence
 
 

@@ -73,12 +73,15 @@ class Sweep:
         The base first.
     grids : dict
         (position of the point, method) to its :class:`Grid`.
+    targets : list of Point
+        Sizes asked for but not run: there the theory alone answers, in grids whose positions follow those of `points`.
     seconds : dict
         Time that the cells of each method took, added up over workers.
     """
 
     study: Study
     points: list[Point]
+    targets: list[Point]
     grids: dict[tuple[int, Method], Grid]
     seconds: dict[Method, float]
 
@@ -125,6 +128,8 @@ class Sweep:
 
         columns: dict[str, list[Any]] = defaultdict(list)
         for (position, by), grid in sorted(self.grids.items()):
+            if position >= len(self.points):
+                continue
             point = self.points[position]
             for (rate, step, network), loss in np.ndenumerate(grid.losses):
                 for axis, value in point.values.items():
@@ -187,24 +192,27 @@ def run_sweep(
     if transfer is None:
         raise LazyrichError("transfer", "missing", "add a [transfer] table with rates and axes")
     points = plan_points(study)
+    targets = plan_targets(study, points)
+    everything = [*points, *targets]
     chosen = by or transfer.by
     methods: list[Method] = ["theory", "training"] if chosen == "both" else [chosen]
     store = ResultStore(Path(folder), name)
     rates: dict[tuple[int, Method], list[float]] = {
         (position, method): transfer.rate_grid() for position in range(len(points)) for method in methods
     }
+    rates |= {(position, "theory"): transfer.rate_grid() for position in range(len(points), len(everything))}
     grids: dict[tuple[int, Method], Grid] = {}
-    seconds: dict[Method, float] = dict.fromkeys(methods, 0.0)
+    seconds: dict[Method, float] = {"theory": 0.0, "training": 0.0}
     for refinement in range(transfer.refine + 1):
-        cells, places = _plan_cells(points, rates, transfer.loss, transfer.seeds)
+        cells, places = _plan_cells(everything, rates, transfer.loss, transfer.seeds)
         results = run_cells(cells, store, workers=workers, scheduler=scheduler, progress=progress, announce=announce)
-        _collect(grids, points, places, cells, results)
+        _collect(grids, everything, places, cells, results)
         for cell, result in zip(cells, results, strict=True):
             seconds[cell.by] += float(result["seconds"])
         if refinement < transfer.refine:
             between = {place: _between_best(grid) for place, grid in grids.items()}
             rates = {place: new for place, new in between.items() if new}
-    return Sweep(study, points, grids, seconds)
+    return Sweep(study, points, targets, grids, seconds)
 
 
 def plan_points(study: Study) -> list[Point]:
@@ -223,6 +231,20 @@ def plan_points(study: Study) -> list[Point]:
             load_data(problem.data)  # a file that cannot be used is said before any work
         points.append(Point(values, problem, at))
     return points
+
+
+def plan_targets(study: Study, points: list[Point]) -> list[Point]:
+    """The points of sizes that are asked for but not run: each target with every combination of the other axes."""
+    transfer = study.transfer
+    assert transfer is not None
+    found: dict[str, Point] = {}
+    for axis, target in transfer.targets.items():
+        for point in points:
+            values = point.values | {axis: target}
+            problem = point.problem.with_values({axis: target})
+            at = point.at if transfer.at is not None else (problem.training.steps - 1,)
+            found.setdefault(repr(values), Point(values, problem, at))
+    return list(found.values())
 
 
 def _plan_cells(
