@@ -14,9 +14,8 @@ from lazyrich.problem.spectrum import output_names
 if TYPE_CHECKING:
     import xarray
 
-_LONG_NAMES = {
-    "train_loss": "training loss",
-    "test_loss": "test loss",
+LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
+_LONG_NAMES = LOSSES | {
     "feature_kernel": "feature kernel H",
     "gradient_kernel": "gradient kernel G",
     "error_kernel": "weight error kernel C_v",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lazyrich.fields import LOSSES
 from lazyrich.storage import write_whole
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 # Okabe & Ito's colours: told apart with any colour vision, and in this order also by lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
-_LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 
 
 def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
@@ -50,12 +50,12 @@ def _unit(trajectory: Trajectory) -> str:
 
 def plot_trajectory(trajectory: Trajectory) -> Figure:
     """Losses over steps, with bands of one standard error for trained networks."""
-    losses = [name for name in _LOSSES if name in trajectory.data]
+    losses = [name for name in LOSSES if name in trajectory.data]
     figure, grid = _new_figure(1, 1, 4.2)
     axes = grid[0, 0]
     for name, colour in zip(losses, COLOURS, strict=False):
         values = trajectory.data[name].values
-        axes.plot(trajectory.steps, values, color=colour, label=_LOSSES[name])
+        axes.plot(trajectory.steps, values, color=colour, label=LOSSES[name])
         if f"{name}_sem" in trajectory.data:
             sem = trajectory.data[f"{name}_sem"].values
             axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
@@ -94,7 +94,7 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
         finish(above, _spans_decade([c.predicted.data[loss].values for c in comparisons]))
         finish(below, logarithmic=False)
         below.axhspan(-2, 2, color="0.5", alpha=0.15, linewidth=0)
-        above.set(title=_LOSSES[loss], ylabel=_unit(comparisons[0].predicted))
+        above.set(title=LOSSES[loss], ylabel=_unit(comparisons[0].predicted))
         below.set(xlabel="step", ylabel="trained - theory\n(standard errors)")
         above.legend(frameon=False, fontsize="small")
     return figure

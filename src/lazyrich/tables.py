@@ -9,11 +9,11 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from lazyrich.fields import LOSSES
+
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison
     from lazyrich.trajectory import Trajectory
-
-_LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 
 
 def _shown_steps(steps: int, most: int = 9) -> np.ndarray:
@@ -28,13 +28,13 @@ def _number(value: np.floating | np.ndarray, digits: int = 4) -> str:
 
 def trajectory_table(trajectory: Trajectory) -> Table:
     """Losses at some steps, with standard errors where there are any."""
-    losses = [name for name in _LOSSES if name in trajectory.data]
+    losses = [name for name in LOSSES if name in trajectory.data]
     table = Table(
         title=f"{trajectory.source}: {trajectory.outcome}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
     table.add_column("step", justify="right", no_wrap=True)
     for name in losses:
-        table.add_column(_LOSSES[name], justify="right")
+        table.add_column(LOSSES[name], justify="right")
     for step in _shown_steps(len(trajectory.steps)):
         row = [str(step)]
         for name in losses:
@@ -66,7 +66,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
         table.add_column("problem", no_wrap=True)
     table.add_column("step", justify="right", no_wrap=True)
     for loss in losses:
-        for column in (f"{_LOSSES[loss]}\ntheory", "trained ± s.e.", "z"):
+        for column in (f"{LOSSES[loss]}\ntheory", "trained ± s.e.", "z"):
             table.add_column(column, justify="right", no_wrap=True)
     for comparison in comparisons:
         predicted, trained = comparison.predicted.data, comparison.trained.data

@@ -133,6 +133,11 @@ class Analysis:
         return {"optima": optima, "shift": shifts, "trends": trends}
 
 
+def named(values: dict[str, Any]) -> str:
+    """Axis values as a label, e.g. ``width = 64, parametrization = mup``."""
+    return ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in values.items()) or "base"
+
+
 def analyse(sweep: Sweep) -> Analysis:
     """Find the optima of a sweep and how they move.
 

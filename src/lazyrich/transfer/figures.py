@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lazyrich.plots import COLOURS, MARKERS, finish
+from lazyrich.transfer.analysis import named
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from lazyrich.transfer.analysis import Analysis, Best
 
 _MOST_PANELS = 8
-
-
-def _label(values: dict[str, object]) -> str:
-    return ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in values.items()) or "base"
 
 
 def plot_losses(analysis: Analysis) -> Figure:
@@ -33,7 +30,7 @@ def plot_losses(analysis: Analysis) -> Figure:
     last = {repr((each.axes, each.by)): each for each in analysis.best}
     for each in last.values():
         others = {name: value for name, value in each.axes.items() if name != line_axis}
-        panels[", ".join(filter(None, [_label(others) if others else "", f"by {each.by}"]))].append(each)
+        panels[", ".join(filter(None, [named(others) if others else "", f"by {each.by}"]))].append(each)
     shown = list(panels.items())[:_MOST_PANELS]
     columns = min(2, len(shown))
     rows = -(-len(shown) // columns)
@@ -43,7 +40,7 @@ def plot_losses(analysis: Analysis) -> Figure:
         for index, each in enumerate(members):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             mean = each.losses.mean(axis=1)
-            label = _label({line_axis: each.axes[line_axis]}) if line_axis else "loss"
+            label = named({line_axis: each.axes[line_axis]}) if line_axis else "loss"
             axes.plot(each.rates, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=label)
             if each.losses.shape[1] > 1:
                 sem = each.losses.std(axis=1, ddof=1) / np.sqrt(each.losses.shape[1])
@@ -75,7 +72,7 @@ def plot_best_rates(analysis: Analysis) -> Figure:
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             rates = np.array([optimum.best_rate for optimum in trend.optima])
             low, high = np.array([optimum.interval for optimum in trend.optima]).T
-            label = ", ".join(filter(None, [_label(trend.fixed) if trend.fixed else "", f"by {trend.by}"]))
+            label = ", ".join(filter(None, [named(trend.fixed) if trend.fixed else "", f"by {trend.by}"]))
             axes.errorbar(
                 trend.sizes, rates, [rates - low, high - rates], color=colour, marker=marker, capsize=3, label=label
             )

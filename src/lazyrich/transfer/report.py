@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lazyrich.provenance import provenance
-from lazyrich.transfer.analysis import Analysis, Best, Move, Trend
+from lazyrich.transfer.analysis import Analysis, Best, Move, Trend, named
 from lazyrich.transfer.figures import plot_best_rates, plot_losses
 
 if TYPE_CHECKING:
@@ -24,11 +24,6 @@ th { border-bottom: 2px solid #555; } td:first-child, th:first-child { text-alig
 .scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 pre { background: #f4f4f4; padding: 1rem; overflow-x: auto; } .verdict { font-weight: 600; }
 """
-
-
-def named(values: dict[str, Any]) -> str:
-    """Axis values as a label, e.g. ``width = 64, parametrization = mup``."""
-    return ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in values.items()) or "base"
 
 
 def verdict(trend: Trend) -> str:
