@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lazyrich.comparison import Comparison, compare
+    from lazyrich.comparison import Comparison, compare, load_comparisons
     from lazyrich.errors import LazyrichError
     from lazyrich.problem import (
         DatasetData,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lazyrich.trajectory import Trajectory, load
 
 _HOMES = {
-    "comparison": ("Comparison", "compare"),
+    "comparison": ("Comparison", "compare", "load_comparisons"),
     "errors": ("LazyrichError",),
     "problem": (
         "DatasetData",
@@ -69,6 +69,7 @@ __all__ = [
     "compare",
     "dataset",
     "load",
+    "load_comparisons",
     "load_problem",
     "load_study",
     "predict",
