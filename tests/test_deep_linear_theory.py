@@ -310,7 +310,7 @@ def test_long_power_laws_are_summed_by_ranges(monkeypatch, capacity):
     assert len(short.modes.points) < 1000 < len(exact.modes.points) == 40_000
     for time in (0.1, 10.0, 1000.0):
         sums = [np.exp(-time * m.modes.points) * m.modes.points @ m.modes.weights for m in (short, exact)]
-        assert sums[0] == pytest.approx(sums[1], rel=1e-12)  # measured 2e-15
+        assert abs(sums[0] - sums[1]) < 1e-15  # of a mean eigenvalue of 1; measured 2e-16
     assert (short.target_vectors**2).sum() == pytest.approx((exact.target_vectors**2).sum(), rel=1e-12)
 
 
@@ -337,7 +337,7 @@ def test_nodes_replace_all_modes(mode):
     few, all_modes = solve(chosen), solve(everything)
     np.testing.assert_allclose(
         np.diag(few.data.weight_error), np.diag(all_modes.data.weight_error), rtol=1e-10
-    )  # measured 1e-14
+    )  # measured 8e-15
     np.testing.assert_allclose(np.diag(few.data.data_gradient), np.diag(all_modes.data.data_gradient), rtol=1e-9)
 
 
