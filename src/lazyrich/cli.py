@@ -118,12 +118,13 @@ def compare(
     from lazyrich import predict as solve
     from lazyrich import train as run
     from lazyrich.comparison import plot_all, save_comparisons
+    from lazyrich.problem.files import point_label
 
     _check_outputs(output, plot)
     study = load_study(file)
     comparisons = []
     for point, problem in study.problems():
-        label = ", ".join(f"{key.partition('.')[2]} = {value}" for key, value in point.items())
+        label = point_label(point)
         with _progress(f"predicting {label}", quiet) as progress, _blaming(file):
             predicted = solve(problem, progress=progress)
         networks = seeds or study.compare.seeds

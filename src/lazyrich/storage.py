@@ -29,7 +29,7 @@ def check_destination(path: str | Path, suffixes: tuple[str, ...], option: str) 
             raise LazyrichError(f"{option} {path}", f"no folder {path.parent}", "create it, or choose another")
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise _cannot_write(path, error, option) from None
+        raise cannot_write(path, error, option) from None
     os.close(descriptor)
     os.unlink(name)
     return path
@@ -60,7 +60,7 @@ def write_whole(path: str | Path, content: bytes | memoryview, *, durable: bool 
         if name is not None and os.path.exists(name):
             os.unlink(name)
         if isinstance(error, OSError):
-            raise _cannot_write(path, error) from None
+            raise cannot_write(path, error) from None
         raise
 
 
@@ -70,7 +70,8 @@ def _umask() -> int:
     return value
 
 
-def _cannot_write(path: Path, error: OSError, option: str = "") -> LazyrichError:
+def cannot_write(path: Path, error: OSError, option: str = "") -> LazyrichError:
+    """The error of a file or folder that the system refuses."""
     reason = error.strerror or str(error)
     return LazyrichError(
         f"{option} {path}".strip(), f"cannot be written ({reason})", "free space or choose another folder"

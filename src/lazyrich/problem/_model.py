@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
@@ -30,7 +30,6 @@ _UNION_TAGS = set(
 )
 
 _REMEDIES = {
-    "missing": "add it",
     "int_type": "give a whole number, without quotes",
     "int_from_float": "give a whole number",
     "float_type": "give a number, without quotes",
@@ -43,9 +42,6 @@ _REMEDIES = {
     "less_than": "choose a smaller number",
     "less_than_equal": "choose a smaller number",
     "too_short": "give more entries",
-    "literal_error": "choose one of these",
-    "union_tag_not_found": "add it",
-    "union_tag_invalid": "choose one of these",
 }
 
 # What the branches of a union are called in a message.
@@ -72,7 +68,6 @@ class Model(BaseModel):
     """A table of a problem file. Wrong content raises :class:`lazyrich.LazyrichError`, also from Python."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-    table: ClassVar[str] = ""
 
     def __init__(self, **values: Any) -> None:
         try:

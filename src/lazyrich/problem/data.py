@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -28,8 +28,6 @@ class _RandomData(Model):
     label_noise : float
         Standard deviation of the noise added to the training targets.
     """
-
-    table: ClassVar[str] = "data"
 
     samples: Count | None = None
     label_noise: NonNegative = 0.0
@@ -137,8 +135,6 @@ class DatasetData(Model):
         ``"column"``: every column is centred and divided by its own standard deviation; ``"none"``: as it is.
         Except with ``"none"`` targets are standardised; reports undo it.
     """
-
-    table: ClassVar[str] = "data"
 
     kind: Literal["dataset"] = "dataset"
     name: Literal["digits", "mnist"] | None = None

@@ -6,7 +6,7 @@ import itertools
 import math
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -44,8 +44,6 @@ class Compare(Model):
     axes : dict
         Keys of the problem and the values they take; all combinations are compared.
     """
-
-    table: ClassVar[str] = "compare"
 
     seeds: Annotated[Count, Field(ge=2)] = 16
     axes: Axes = {}
@@ -96,8 +94,6 @@ class Transfer(Model):
         How often the grid is refined around each optimum: every time, the two gaps beside the best rate are halved.
     """
 
-    table: ClassVar[str] = "transfer"
-
     rates: Annotated[
         Annotated[RateRange, Tag("range")] | Annotated[RateList, Tag("list")], Discriminator(_kind_of_rates)
     ]
@@ -140,8 +136,6 @@ class Transfer(Model):
 class Study(Model):
     """The contents of a study file: a problem and, if given, what to do with it."""
 
-    table: ClassVar[str] = ""
-
     network: Network
     data: Data
     training: Training
@@ -172,6 +166,11 @@ class Study(Model):
             return [(point, base.with_values(point)) for point in points]
         except LazyrichError as error:
             raise error.inside(place, joint=": ") from None
+
+
+def point_label(values: dict[str, Any]) -> str:
+    """Axis values as a label, e.g. ``width = 64, parametrization = mup``; empty without axes."""
+    return ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in values.items())
 
 
 def _seen_from(study: Study, folder: Path) -> Study:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -124,8 +124,6 @@ class Network(Model):
     init_std : float or {input, block, output}
         Standard deviation of the entries at initialisation.
     """
-
-    table: ClassVar[str] = "network"
 
     width: Annotated[int | float, BeforeValidator(_width), PlainSerializer(lambda v: v, return_type=Any)]
     blocks: Annotated[int, BeforeValidator(integral), Field(ge=0, le=_LARGEST_COUNT)]

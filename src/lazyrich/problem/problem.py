@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import model_validator
 
@@ -37,8 +37,6 @@ class Problem(Model):
     >>> problem.training.richness
     1.0
     """
-
-    table: ClassVar[str] = ""
 
     network: Network
     data: Data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -49,8 +49,6 @@ class Training(Model):
     seed : int
         Seed of the trained networks.
     """
-
-    table: ClassVar[str] = "training"
 
     mode: Literal["full-batch", "online", "population"] = "full-batch"
     steps: Count

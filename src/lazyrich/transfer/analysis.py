@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from lazyrich.errors import LazyrichError
+from lazyrich.problem.files import point_label
 from lazyrich.transfer.optimum import Optimum, find_optimum
 from lazyrich.transfer.shift import Regret, Shift, regret, shift_octaves
 from lazyrich.transfer.sweep import Grid, Method, Sweep
@@ -134,8 +135,8 @@ class Analysis:
 
 
 def named(values: dict[str, Any]) -> str:
-    """Axis values as a label, e.g. ``width = 64, parametrization = mup``."""
-    return ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in values.items()) or "base"
+    """The label of a point; ``base`` without axes."""
+    return point_label(values) or "base"
 
 
 def analyse(sweep: Sweep) -> Analysis:
@@ -152,7 +153,7 @@ def analyse(sweep: Sweep) -> Analysis:
         if position < len(sweep.points)
         for index, step in enumerate(sweep.points[position].at)
     ]
-    if all("diverged" in each.optimum.flag.split("+") for each in best):
+    if all("diverged" in each.optimum.flags for each in best):
         raise LazyrichError("transfer.rates", "every training diverged", "give lower rates")
     assert sweep.study.transfer is not None
     axes = sweep.study.transfer.axes
@@ -161,13 +162,15 @@ def analyse(sweep: Sweep) -> Analysis:
         for fixed, members in _lines(best, axis):
             if len(members) < 2:
                 continue
-            moves += [_move(axis, fixed, members[0], other) for other in members[1:]]
-            sizes = [member.axes[axis] for member in members]
+            regrets = _carried(members)
+            moves += [_move(axis, fixed, members[0], *other) for other in zip(members[1:], regrets, strict=True)]
             if _numeric(values):
-                trends.append(_trend(sweep, axis, fixed, members, sizes))
-    several = [best for best in _horizons(best) if len(best) > 1]
-    for members in several:
-        trends.append(_trend(sweep, "step", members[0].axes, members, [each.at + 1.0 for each in members]))
+                sizes = [member.axes[axis] for member in members]
+                trends.append(_trend(sweep, axis, fixed, members, sizes, regrets))
+    for members in _horizons(best):
+        if len(members) > 1:
+            sizes = [member.at + 1.0 for member in members]
+            trends.append(_trend(sweep, "step", members[0].axes, members, sizes, _carried(members)))
     return Analysis(best, moves, trends)
 
 
@@ -210,23 +213,29 @@ def _numeric(values: list[Any]) -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) and 0 < v < np.inf for v in values)
 
 
-def _move(axis: str, fixed: dict[str, Any], base: Best, other: Best) -> Move:
-    carried = regret(other.rates, other.losses, base.optimum.best_rate, other.optimum)
+def _carried(members: list[Best]) -> list[Regret]:
+    """What the first one's best rate costs at each of the others."""
+    rate = members[0].optimum.best_rate
+    return [regret(each.rates, each.losses, rate, each.optimum) for each in members[1:]]
+
+
+def _move(axis: str, fixed: dict[str, Any], base: Best, other: Best, cost: Regret) -> Move:
     shift = shift_octaves(base.optimum, other.optimum)
-    return Move(axis, fixed, other.by, other.at, base.axes[axis], other.axes[axis], shift, carried)
+    return Move(axis, fixed, other.by, other.at, base.axes[axis], other.axes[axis], shift, cost)
 
 
-def _trend(sweep: Sweep, axis: str, fixed: dict[str, Any], members: list[Best], sizes: list[float]) -> Trend:
+def _trend(
+    sweep: Sweep, axis: str, fixed: dict[str, Any], members: list[Best], sizes: list[float], regrets: list[Regret]
+) -> Trend:
     assert sweep.study.transfer is not None
     optima = [member.optimum for member in members]
-    carried = [regret(m.rates, m.losses, optima[0].best_rate, m.optimum) for m in members[1:]]
     target = sweep.study.transfer.targets.get(axis)
     prediction = theory = None
     if target is not None:
         prediction = extrapolate(sizes, optima, target, kind="depth" if axis == "network.blocks" else "width")
         theory = _theory_at(sweep, fixed | {axis: target}, members[-1].at)
     by, at = members[0].by, members[0].at
-    return Trend(axis, fixed, by, at, sizes, optima, drift(sizes, optima, carried), target, prediction, theory)
+    return Trend(axis, fixed, by, at, sizes, optima, drift(sizes, optima, regrets), target, prediction, theory)
 
 
 def _theory_at(sweep: Sweep, values: dict[str, Any], step: int) -> Optimum:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.storage import write_whole
+from lazyrich.storage import cannot_write, write_whole
 
 FORMAT = "lazyrich results 1"
 _CELL_FORMAT = "lazyrich-cell-1"
@@ -55,7 +55,7 @@ class ResultStore:
         try:
             self._open()
         except OSError as error:
-            raise _cannot_write(self.folder, error) from None
+            raise cannot_write(self.folder, error) from None
 
     def _open(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
@@ -145,10 +145,3 @@ def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
             np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
     return file.getvalue()
-
-
-def _cannot_write(path: Path, error: OSError) -> LazyrichError:
-    reason = error.strerror or str(error)
-    return LazyrichError(
-        str(path), f"cannot be written ({reason})", "free space or choose another folder; finished cells are kept"
-    )

@@ -13,6 +13,7 @@ import numpy as np
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem, Study
 from lazyrich.problem.datasets import load_data
+from lazyrich.problem.files import Transfer
 from lazyrich.storage import write_whole
 from lazyrich.transfer.cells import Cell, data_hash
 from lazyrich.transfer.engine import run_cells
@@ -215,13 +216,17 @@ def run_sweep(
     return Sweep(study, points, targets, grids, seconds)
 
 
+def _steps_read(transfer: Transfer, problem: Problem) -> tuple[int, ...]:
+    return tuple(transfer.at) if transfer.at is not None else (problem.training.steps - 1,)
+
+
 def plan_points(study: Study) -> list[Point]:
     """The points of a transfer study, checked."""
     transfer = study.transfer
     assert transfer is not None
     points = []
     for values, problem in study.transfer_points():
-        at = tuple(transfer.at) if transfer.at is not None else (problem.training.steps - 1,)
+        at = _steps_read(transfer, problem)
         if max(at) >= problem.training.steps:
             what = f"step {max(at)} is not reached with training.steps = {problem.training.steps}"
             raise LazyrichError("transfer.at", what, "read the loss at earlier steps, or train longer")
@@ -242,8 +247,7 @@ def plan_targets(study: Study, points: list[Point]) -> list[Point]:
         for point in points:
             values = point.values | {axis: target}
             problem = point.problem.with_values({axis: target})
-            at = point.at if transfer.at is not None else (problem.training.steps - 1,)
-            found.setdefault(repr(values), Point(values, problem, at))
+            found.setdefault(repr(values), Point(values, problem, _steps_read(transfer, problem)))
     return list(found.values())
 
 
