@@ -68,11 +68,11 @@ def predict(
     file: ProblemFile, json: AsJson = False, output: Output = None, plot: Plot = None, quiet: Quiet = False
 ) -> None:
     """Predict the training curve, without training."""
-    from lazyrich import load_problem
+    from lazyrich import Study, load_study
     from lazyrich import predict as solve
 
     _check_outputs(output, plot)
-    problem = load_problem(file)
+    problem = load_study(file, Study).problem
     with _progress("predicting", quiet) as progress, _blaming(file):
         trajectory = solve(problem, progress=progress)
     _deliver(trajectory, json, output, plot)
@@ -89,11 +89,11 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train real networks and record their mean curve with its standard error."""
-    from lazyrich import load_problem
+    from lazyrich import Study, load_study
     from lazyrich import train as run
 
     _check_outputs(output, plot)
-    problem = load_problem(file)
+    problem = load_study(file, Study).problem
     with _progress(f"training {seeds} networks", quiet) as progress, _blaming(file):
         trajectory = run(problem, seeds, kernels=kernels, progress=progress)
     _deliver(trajectory, json, output, plot)
@@ -113,15 +113,15 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Predict, train, and tell how many standard errors apart they are."""
+    from lazyrich import Study, load_study
     from lazyrich import compare as set_beside
-    from lazyrich import load_study
     from lazyrich import predict as solve
     from lazyrich import train as run
     from lazyrich.comparison import plot_all, save_comparisons
     from lazyrich.problem.files import point_label
 
     _check_outputs(output, plot)
-    study = load_study(file)
+    study = load_study(file, Study)
     comparisons = []
     for point, problem in study.problems():
         label = point_label(point)
@@ -163,7 +163,7 @@ def transfer(
     quiet: Quiet = False,
 ) -> None:
     """Find the best learning rate at every size, and tell whether it moves."""
-    from lazyrich import load_study
+    from lazyrich import Study, load_study
     from lazyrich.storage import check_destination, write_whole
     from lazyrich.transfer.analysis import analyse
     from lazyrich.transfer.report import best_rows, move_rows, report_page, verdict
@@ -172,7 +172,7 @@ def transfer(
     _check_outputs(None, plot)
     if table is not None:
         check_destination(table, (".nc", ".csv", ".parquet"), "--table")
-    study = load_study(file)
+    study = load_study(file, Study)
     folder = results or Path("results") / file.stem
     try:
         with _progress("working", quiet) as progress, _blaming(file):

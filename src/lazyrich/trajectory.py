@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem import Problem
+from lazyrich.problem.base import AnyProblem
+from lazyrich.problem.files import study_kind
 from lazyrich.provenance import provenance
 from lazyrich.storage import write_whole
 
@@ -64,7 +65,7 @@ class Trajectory:
         ``error_kernel`` C_v and ``sample_error_kernel`` C_Delta. Of trained networks these are means over seeds, with
         ``.._sem`` their standard errors and ``.._of_seed`` each network's losses. Steps after a divergence are missing
         (NaN). Losses are in units of the standardised targets; ``target_std`` (output) undoes it.
-    problem : Problem
+    problem : Problem, or another kind of problem
     source : str
         ``"theory"`` or ``"training"``.
     outcome : Outcome
@@ -75,7 +76,7 @@ class Trajectory:
     """
 
     data: xarray.Dataset
-    problem: Problem
+    problem: AnyProblem
     source: Literal["theory", "training"]
     outcome: Outcome
     statistics: dict[str, Any]
@@ -99,7 +100,7 @@ class Trajectory:
     def to_json(self) -> dict[str, Any]:
         """Lists and plain values, with None where there is no number."""
         content: dict[str, Any] = {"source": self.source, "steps": [int(step) for step in self.steps]}
-        for name in ("test_loss", "train_loss"):
+        for name in self.problem.curves:
             content[name] = plain(self.data[name].values) if name in self.data else None
             if self.source == "training":
                 sem = f"{name}_sem"
@@ -133,9 +134,10 @@ class Trajectory:
         attributes = dataset.attrs
         if attributes.get("format") != FORMAT:
             raise LazyrichError("", "holds no trajectory", "give a file written by predict or train with --output")
+        tables = json.loads(attributes["problem"])
         return cls(
             data=dataset.drop_attrs(deep=False),
-            problem=Problem(**json.loads(attributes["problem"])),
+            problem=study_kind(tables).kind(**tables),
             source=attributes["source"],
             outcome=Outcome(**json.loads(attributes["outcome"])),
             statistics=json.loads(attributes["statistics"]),

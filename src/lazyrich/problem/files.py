@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem._model import Model, invalid
-from lazyrich.problem.data import Data, DatasetData
+from lazyrich.problem.base import AnyProblem
+from lazyrich.problem.data import Data
 from lazyrich.problem.network import Count, Network, Positive, integral, listed
 from lazyrich.problem.problem import Problem
 from lazyrich.problem.training import Training
@@ -133,29 +135,37 @@ class Transfer(Model):
         return sorted(set(self.rates))
 
 
-class Study(Model):
-    """The contents of a study file: a problem and, if given, what to do with it."""
+class AnyStudy(Model):
+    """The contents of a study file: the tables of a problem and, if given, what to do with it.
 
-    network: Network
-    data: Data
-    training: Training
-    compare: Compare = Compare()
-    transfer: Transfer | None = None
+    Attributes
+    ----------
+    kind : type
+        The kind of problem.
+    paths : tuple of str
+        Keys that name a data file.
+    """
+
+    kind: ClassVar[type[AnyProblem]]
+    paths: ClassVar[tuple[str, ...]]
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> AnyProblem:
         """The base problem."""
-        return Problem(network=self.network, data=self.data, training=self.training)
+        return self.kind(**{table: getattr(self, table) for table in self.kind.model_fields})
 
-    def problems(self) -> list[tuple[dict[str, Any], Problem]]:
-        """Every combination of the axes to compare with its problem; one entry without axes."""
-        return self._combinations(self.compare.axes, "compare.axes")
+    def check(self) -> None:
+        """Raise where the tables contradict each other."""
+        self.problem  # noqa: B018
 
-    def transfer_points(self) -> list[tuple[dict[str, Any], Problem]]:
-        """Every combination of the axes to transfer over with its problem; the base first."""
-        return self._combinations(self.transfer.axes if self.transfer else {}, "transfer.axes")
+    def combinations(self, axes: Mapping[str, Sequence[Any]], place: str) -> list[tuple[dict[str, Any], Any]]:
+        """Every combination of the axes with its problem, the base first.
 
-    def _combinations(self, axes: dict[str, list[Any]], place: str) -> list[tuple[dict[str, Any], Problem]]:
+        Raises
+        ------
+        LazyrichError
+            For a key that does not exist, a wrong value, or too many combinations.
+        """
         count = math.prod(len(values) for values in axes.values())
         if count > _MOST_PROBLEMS:
             what = f"{count} combinations, more than {_MOST_PROBLEMS}"
@@ -168,35 +178,79 @@ class Study(Model):
             raise error.inside(place, joint=": ") from None
 
 
+StudyT = TypeVar("StudyT", bound=AnyStudy)
+
+
+class Study(AnyStudy):
+    """A study of deep linear networks: a problem and, if given, what to compare and over what to transfer."""
+
+    kind: ClassVar = Problem
+    paths: ClassVar = ("data.path",)
+
+    network: Network
+    data: Data
+    training: Training
+    compare: Compare = Compare()
+    transfer: Transfer | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """The base problem."""
+        return Problem(network=self.network, data=self.data, training=self.training)
+
+    def check(self) -> None:
+        """Raise where the tables contradict each other."""
+        self.problems()
+        self.transfer_points()
+
+    def problems(self) -> list[tuple[dict[str, Any], Problem]]:
+        """Every combination of the axes to compare with its problem; one entry without axes."""
+        return self.combinations(self.compare.axes, "compare.axes")
+
+    def transfer_points(self) -> list[tuple[dict[str, Any], Problem]]:
+        """Every combination of the axes to transfer over with its problem; the base first."""
+        return self.combinations(self.transfer.axes if self.transfer else {}, "transfer.axes")
+
+
 def point_label(values: dict[str, Any]) -> str:
     """Axis values as a label, e.g. ``width = 64, parametrization = mup``; empty without axes."""
     return ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in values.items())
 
 
-def _seen_from(study: Study, folder: Path) -> Study:
-    """The study with its data files' paths, given relative to `folder`, as they are from here."""
+def study_kind(tables: Mapping[str, Any]) -> type[AnyStudy]:
+    """Which kind of study some tables describe."""
+    return Study
+
+
+def _seen_from(tables: dict[str, Any], folder: Path, paths: Sequence[str]) -> None:
+    """Change the data files' paths, given relative to `folder`, to what they are from here."""
 
     def beside(value: Any) -> Any:
+        if isinstance(value, list):
+            return [beside(item) for item in value]
         return str(folder / value) if isinstance(value, str) else value  # an absolute path stays one
 
-    updates: dict[str, Any] = {}
-    if isinstance(study.data, DatasetData) and study.data.path:
-        updates["data"] = study.data.model_copy(update={"path": beside(study.data.path)})
-    for name in ("compare", "transfer"):
-        table = getattr(study, name)
-        if table is not None and "data.path" in table.axes:
-            axes = table.axes | {"data.path": [beside(value) for value in table.axes["data.path"]]}
-            updates[name] = table.model_copy(update={"axes": axes})
-    return study.model_copy(update=updates)
+    for key in paths:
+        for axes in [part.get("axes") for part in tables.values() if isinstance(part, dict)]:
+            if isinstance(axes, dict) and key in axes:
+                axes[key] = beside(axes[key])
+        *way, name = key.split(".")
+        place: Any = tables
+        for part in way:
+            place = place.get(part) if isinstance(place, dict) else None
+        if isinstance(place, dict) and place.get(name):
+            place[name] = beside(place[name])
 
 
-def load_study(path: str | Path) -> Study:
+def load_study(path: str | Path, kind: type[StudyT] = AnyStudy) -> StudyT:
     """Read a study or problem file.
 
     Parameters
     ----------
     path : str or Path
-        A TOML file. A relative ``data.path`` in it is understood from the file's own folder.
+        A TOML file. Relative paths of data files in it are understood from the file's own folder.
+    kind : type
+        The kind of study that is needed; default: any.
 
     Raises
     ------
@@ -214,16 +268,19 @@ def load_study(path: str | Path) -> Study:
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         reason = "too deep" if isinstance(error, RecursionError) else str(error)[:160].partition(";")[0]
         raise LazyrichError(str(path), f"not valid TOML ({reason})", "correct the file") from None
+    found = study_kind(tables)
+    if not issubclass(found, kind):
+        what, verbs = found.kind.title, found.kind.verbs
+        raise LazyrichError(str(path), f"describes a problem of the kind {what}", f"use lazyrich {verbs}")
+    _seen_from(tables, path.parent, found.paths)
     try:
-        study = Study(**tables)
-        study = _seen_from(study, path.parent)
-        study.problems()  # contradictions between the tables are errors of the file too
-        study.transfer_points()
+        study = found(**tables)
+        study.check()  # contradictions between the tables are errors of the file too
     except LazyrichError as error:
         raise error.inside(str(path), joint=": ") from None
     return study
 
 
-def load_problem(path: str | Path) -> Problem:
-    """Read the problem of a problem or study file; see :func:`load_study`."""
+def load_problem(path: str | Path) -> AnyProblem:
+    """Read the problem of a problem or study file, of any kind; see :func:`load_study`."""
     return load_study(path).problem

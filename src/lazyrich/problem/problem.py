@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem._model import Model, invalid
+from lazyrich.problem._model import invalid
+from lazyrich.problem.base import AnyProblem
 from lazyrich.problem.data import Data, DatasetData
 from lazyrich.problem.network import LayerValues, Network, check_layers
 from lazyrich.problem.training import Training
@@ -18,7 +18,7 @@ from lazyrich.problem.training import Training
 DIVERGENCE_FACTOR = 1e6
 
 
-class Problem(Model):
+class Problem(AnyProblem):
     """A network, its data and its training; the contents of a problem file.
 
     Raises
@@ -37,6 +37,11 @@ class Problem(Model):
     >>> problem.training.richness
     1.0
     """
+
+    curves: ClassVar = ("test_loss", "train_loss")
+    title: ClassVar = "deep linear network"
+    verbs: ClassVar = "predict, train, compare or transfer"
+    alternatives: ClassVar = (("network.branch", "network.beta0"),)
 
     network: Network
     data: Data
@@ -63,27 +68,6 @@ class Problem(Model):
                 "data.samples",
             )
         return self
-
-    def with_values(self, values: Mapping[str, Any]) -> Problem:
-        """A copy with some keys changed, e.g. ``{"network.width": 400}``; checked again as a whole.
-
-        Setting ``network.beta0`` replaces ``network.branch`` and the other way round.
-
-        Raises
-        ------
-        LazyrichError
-            When a key does not exist or a value is wrong.
-        """
-        tables = self.to_dict()
-        for key, value in values.items():
-            table, _, name = key.partition(".")
-            if table not in tables or not name:
-                raise LazyrichError(key, "no such key", f"write table.key with a table of {', '.join(tables)}")
-            other = {"branch": "beta0", "beta0": "branch"}.get(name)
-            if table == "network" and other:
-                tables[table].pop(other, None)
-            tables[table][name] = value
-        return Problem(**tables)
 
     def with_rate(self, rate: float) -> Problem:
         """A copy whose largest learning rate is `rate`; a list over steps or values per layer keep their shape.
@@ -116,10 +100,6 @@ class Problem(Model):
         if isinstance(rates, list):
             values["training.learning_rate"] = rates[:steps]
         return self.with_values(values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain tables as in a problem file, defaults included, without keys that have no value."""
-        return self.model_dump(exclude_none=True)
 
 
 def output_scale(problem: Problem, dimension: int) -> tuple[float, float]:
