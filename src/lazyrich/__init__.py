@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison, compare, load_comparisons
     from lazyrich.errors import LazyrichError
+    from lazyrich.mixed_dynamics import Cost, two_layer
     from lazyrich.problem import (
         DatasetData,
+        Diagram,
         GaussianData,
         LayerValues,
+        Matrix,
+        MatrixProblem,
+        MatrixStudy,
+        MatrixTraining,
         Network,
         PowerLawData,
         Problem,
         SpectrumData,
         Study,
+        Target,
         Training,
+        TwoLayerNetwork,
         dataset,
         load_problem,
         load_study,
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from lazyrich.simulation import train
     from lazyrich.theory import predict
     from lazyrich.trajectory import Trajectory, load
+    from lazyrich.transfer.diagram import PhaseDiagram, phase_diagram
 
 _HOMES = {
     "comparison": ("Comparison", "compare", "load_comparisons"),
@@ -35,45 +44,65 @@ _HOMES = {
     "problem": (
         "DatasetData",
         "GaussianData",
+        "Diagram",
         "LayerValues",
+        "Matrix",
+        "MatrixProblem",
+        "MatrixStudy",
+        "MatrixTraining",
         "Network",
         "PowerLawData",
         "Problem",
         "SpectrumData",
         "Study",
+        "Target",
         "Training",
+        "TwoLayerNetwork",
         "dataset",
         "load_problem",
         "load_study",
     ),
     "simulation": ("train",),
     "theory": ("predict",),
+    "mixed_dynamics": ("Cost", "two_layer"),
     "trajectory": ("Trajectory", "load"),
+    "transfer.diagram": ("PhaseDiagram", "phase_diagram"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
+    "Cost",
     "DatasetData",
+    "Diagram",
     "GaussianData",
     "LayerValues",
     "LazyrichError",
+    "Matrix",
+    "MatrixProblem",
+    "MatrixStudy",
+    "MatrixTraining",
     "Network",
+    "PhaseDiagram",
     "PowerLawData",
     "Problem",
     "SpectrumData",
     "Study",
+    "Target",
     "Training",
     "Trajectory",
+    "TwoLayerNetwork",
     "compare",
     "dataset",
     "load",
     "load_comparisons",
     "load_problem",
     "load_study",
+    "phase_diagram",
     "predict",
     "train",
+    "two_layer",
 ]
 
 

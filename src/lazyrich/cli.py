@@ -43,6 +43,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 Output = Annotated[Path | None, typer.Option("--output", metavar="FILE.nc", help="Write all results to a NetCDF file.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE.png|svg", help="Write a figure.")]
 Kernels = Annotated[bool, typer.Option("--kernels", help="Also record the kernels of trained networks.")]
+Results = Annotated[
+    Path | None,
+    typer.Option("--results", metavar="FOLDER", help="Where finished cells are kept; default: results/STUDY."),
+]
+TableFile = Annotated[
+    Path | None, typer.Option("--table", metavar="FILE.nc|csv|parquet", help="Write the table of all results.")
+]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, max=1024, help="Local processes; default: all cores.")]
+Scheduler = Annotated[str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster instead.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
@@ -146,50 +155,36 @@ def transfer(
     file: ProblemFile,
     by: Annotated[By | None, typer.Option("--by", help="Overrides transfer.by of the study.")] = None,
     json: AsJson = False,
-    results: Annotated[
-        Path | None,
-        typer.Option("--results", metavar="FOLDER", help="Where finished cells are kept; default: results/STUDY."),
-    ] = None,
+    results: Results = None,
     plot: Plot = None,
-    table: Annotated[
-        Path | None, typer.Option("--table", metavar="FILE.nc|csv|parquet", help="Write the table of all losses.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, max=1024, help="Local processes; default: all cores.")
-    ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Use this Dask cluster instead.")
-    ] = None,
+    table: TableFile = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     quiet: Quiet = False,
 ) -> None:
     """Find the best learning rate at every size, and tell whether it moves."""
     from lazyrich import Study, load_study
-    from lazyrich.storage import check_destination, write_whole
+    from lazyrich.storage import write_whole
     from lazyrich.transfer.analysis import analyse
     from lazyrich.transfer.report import best_rows, move_rows, report_page, verdict
     from lazyrich.transfer.sweep import run_sweep
 
     _check_outputs(None, plot)
-    if table is not None:
-        check_destination(table, (".nc", ".csv", ".parquet"), "--table")
+    _check_table(table)
     study = load_study(file, Study)
     folder = results or Path("results") / file.stem
-    try:
-        with _progress("working", quiet) as progress, _blaming(file):
-            sweep = run_sweep(
-                study,
-                folder,
-                name=file.stem,
-                by=by.value if by else None,
-                workers=workers,
-                scheduler=scheduler,
-                progress=progress,
-                announce=None if quiet else lambda text: print(text, file=sys.stderr),
-            )
-            analysis = analyse(sweep)
-    except KeyboardInterrupt:
-        _fail(f"interrupted; finished cells are in {folder}, run it again to continue", 130, prefix="")
-        raise typer.Exit(130) from None
+    with _resumable(folder), _progress("working", quiet) as progress, _blaming(file):
+        sweep = run_sweep(
+            study,
+            folder,
+            name=file.stem,
+            by=by.value if by else None,
+            workers=workers,
+            scheduler=scheduler,
+            progress=progress,
+            announce=None if quiet else lambda text: print(text, file=sys.stderr),
+        )
+        analysis = analyse(sweep)
     command = f"lazyrich transfer {file.name}" + (f" --by {by.value}" if by else "")
     page = report_page(
         analysis, title=f"Learning-rate transfer: {file.stem}", study_text=file.read_text("utf-8-sig"), command=command,
@@ -214,6 +209,82 @@ def transfer(
     for line in [*(verdict(trend) for trend in analysis.trends), *sweep.notes]:
         print(line)
     print(f"report: {folder / 'report.html'}")
+
+
+@app.command("two-layer")
+def two_layer(
+    file: ProblemFile,
+    json: AsJson = False,
+    output: Output = None,
+    plot: Plot = None,
+    products: Annotated[bool, typer.Option("--products", help="Also record the matrix A itself over time.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell how a two-layer network learns a matrix: which singular values are lazy, which active, and when to stop."""
+    from lazyrich import MatrixStudy, load_study
+    from lazyrich import two_layer as run
+
+    _check_outputs(output, plot)
+    problem = load_study(file, MatrixStudy).problem
+    with _progress("learning the matrix", quiet) as progress, _blaming(file):
+        trajectory = run(problem, products=products, progress=progress)
+    if output is not None:
+        trajectory.save(output)
+    if plot is not None:
+        trajectory.plot(plot)
+    if json:
+        _print_json(trajectory.to_json())
+        return
+    from lazyrich.mixed_dynamics.tables import mode_table, run_table, summary_lines
+
+    _print_table(run_table(trajectory))
+    _print_table(mode_table(trajectory))
+    for line in summary_lines(trajectory):
+        print(line)
+
+
+@app.command("phase-diagram")
+def phase_diagram(
+    file: ProblemFile,
+    json: AsJson = False,
+    results: Results = None,
+    plot: Plot = None,
+    table: TableFile = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a grid of matrix problems: best test error, rank and time at every point, with the theory's lines."""
+    from lazyrich import MatrixStudy, load_study
+    from lazyrich.mixed_dynamics.figures import plot_phase_diagram
+    from lazyrich.mixed_dynamics.tables import diagram_lines, diagram_table
+    from lazyrich.plots import save_figure
+    from lazyrich.transfer.diagram import phase_diagram as run
+
+    _check_outputs(None, plot)
+    _check_table(table)
+    study = load_study(file, MatrixStudy)
+    folder = results or Path("results") / file.stem
+    with _resumable(folder), _progress("working", quiet) as progress, _blaming(file):
+        diagram = run(
+            study,
+            folder,
+            name=file.stem,
+            workers=workers,
+            scheduler=scheduler,
+            progress=progress,
+            announce=None if quiet else lambda text: print(text, file=sys.stderr),
+        )
+    if table is not None:
+        diagram.save(table)
+    if plot is not None:
+        save_figure(plot_phase_diagram(diagram), plot)
+    if json:
+        _print_json(diagram.to_json())
+        return
+    _print_table(diagram_table(diagram))
+    for line in diagram_lines(diagram):
+        print(line)
 
 
 @app.command()
@@ -251,6 +322,23 @@ def _check_outputs(output: Path | None, plot: Path | None) -> None:
         check_destination(output, (".nc",), "--output")
     if plot is not None:
         check_destination(plot, (".png", ".svg"), "--plot")
+
+
+def _check_table(table: Path | None) -> None:
+    from lazyrich.storage import check_destination
+
+    if table is not None:
+        check_destination(table, (".nc", ".csv", ".parquet"), "--table")
+
+
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Say after Ctrl-C where finished work is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _fail(f"interrupted; finished cells are in {folder}, run it again to continue", 130, prefix="")
+        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from lazyrich.trajectory import Trajectory
 
 
-def _shown_steps(steps: int, most: int = 9) -> np.ndarray:
+def shown_steps(steps: int, most: int = 9) -> np.ndarray:
     """The first steps, and further ones at growing distances."""
     spaced = np.geomspace(1, steps, most).round().astype(int) - 1
     return np.unique(np.concatenate([[0], spaced]))
 
 
-def _number(value: np.floating | np.ndarray, digits: int = 4) -> str:
+def number(value: np.floating | np.ndarray, digits: int = 4) -> str:
+    """A number to so many digits, "-" where there is none."""
     return f"{value:.{digits}g}" if np.isfinite(value) else "-"
 
 
@@ -35,12 +36,12 @@ def trajectory_table(trajectory: Trajectory) -> Table:
     table.add_column("step", justify="right", no_wrap=True)
     for name in losses:
         table.add_column(LOSSES[name], justify="right")
-    for step in _shown_steps(len(trajectory.steps)):
+    for step in shown_steps(len(trajectory.steps)):
         row = [str(step)]
         for name in losses:
-            text = _number(trajectory.data[name].values[step])
+            text = number(trajectory.data[name].values[step])
             if f"{name}_sem" in trajectory.data:
-                text += f" ± {_number(trajectory.data[f'{name}_sem'].values[step])}"
+                text += f" ± {number(trajectory.data[f'{name}_sem'].values[step])}"
             row.append(text)
         table.add_row(*row)
     return table
@@ -70,13 +71,13 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             table.add_column(column, justify="right", no_wrap=True)
     for comparison in comparisons:
         predicted, trained = comparison.predicted.data, comparison.trained.data
-        for index, step in enumerate(_shown_steps(len(comparison.predicted.steps), most=6)):
+        for index, step in enumerate(shown_steps(len(comparison.predicted.steps), most=6)):
             row = [comparison.label if index == 0 else ""] * labelled + [str(step)]
             for loss in losses:
                 error = trained[f"{loss}_sem"].values[step]
-                row.append(_number(predicted[loss].values[step]))
-                row.append(f"{_number(trained[loss].values[step])} ± {_number(error, digits=2)}")
-                row.append(_number(comparison.data[f"{loss}_z"].values[step], digits=2))
+                row.append(number(predicted[loss].values[step]))
+                row.append(f"{number(trained[loss].values[step])} ± {number(error, digits=2)}")
+                row.append(number(comparison.data[f"{loss}_z"].values[step], digits=2))
             table.add_row(*row)
         table.add_section()
     return table

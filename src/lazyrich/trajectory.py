@@ -102,7 +102,7 @@ class Trajectory:
         content: dict[str, Any] = {"source": self.source, "steps": [int(step) for step in self.steps]}
         for name in self.problem.curves:
             content[name] = plain(self.data[name].values) if name in self.data else None
-            if self.source == "training":
+            if "networks" in self.statistics:
                 sem = f"{name}_sem"
                 content[sem] = plain(self.data[sem].values) if sem in self.data else None
         content["outcome"] = self.outcome.kind
@@ -157,8 +157,14 @@ class Trajectory:
     def plot(self, path: str | Path | None = None) -> Any:
         """Figure of the losses; written to a PNG or SVG file if a path is given. Returns the matplotlib figure."""
         from lazyrich.plots import plot_trajectory, save_figure
+        from lazyrich.problem import MatrixProblem
 
-        figure = plot_trajectory(self)
+        if isinstance(self.problem, MatrixProblem):
+            from lazyrich.mixed_dynamics.figures import plot_run
+
+            figure = plot_run(self)
+        else:
+            figure = plot_trajectory(self)
         if path is not None:
             save_figure(figure, path)
         return figure

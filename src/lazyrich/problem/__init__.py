@@ -2,6 +2,7 @@
 
 from lazyrich.problem.data import Data, DatasetData, GaussianData, PowerLawData, SpectrumData, dataset
 from lazyrich.problem.files import Compare, Study, load_problem, load_study
+from lazyrich.problem.matrix import Diagram, Matrix, MatrixProblem, MatrixStudy, MatrixTraining, Target, TwoLayerNetwork
 from lazyrich.problem.network import LayerValues, Network
 from lazyrich.problem.problem import Problem, output_scale
 from lazyrich.problem.training import Training
@@ -10,14 +11,21 @@ __all__ = [
     "Compare",
     "Data",
     "DatasetData",
+    "Diagram",
     "GaussianData",
     "LayerValues",
+    "Matrix",
+    "MatrixProblem",
+    "MatrixStudy",
+    "MatrixTraining",
     "Network",
     "PowerLawData",
     "Problem",
     "SpectrumData",
     "Study",
+    "Target",
     "Training",
+    "TwoLayerNetwork",
     "dataset",
     "load_problem",
     "load_study",

@@ -18,6 +18,8 @@ _UNION_TAGS = set(
         "list",
         "range",
         "layers",
+        "exponent",
+        "relative",
         "gaussian",
         "power-law",
         "spectrum",
@@ -50,6 +52,8 @@ _FORMS = {
     "list": "a list",
     "range": "{from = .., to = .., count = ..}",
     "layers": "{input = .., block = .., output = ..}",
+    "exponent": "{exponent = ..}",
+    "relative": "{relative = ..}",
 }
 
 
@@ -108,7 +112,7 @@ def _translate(error: ValidationError, model: type[BaseModel]) -> LazyrichError:
         return LazyrichError(where, "missing", "add it")
     if first["type"] == "union_tag_not_found":
         return LazyrichError(f"{where}.kind", "missing", "add one of " + context_tags(model, location))
-    if first["type"] == "union_tag_invalid" and context.get("tag") in ("number", "list", "layers"):
+    if first["type"] == "union_tag_invalid" and context.get("tag") in _FORMS:
         expected = context["expected_tags"].replace("'", "")
         forms = [_FORMS[tag] for tag in expected.split(", ")]
         return LazyrichError(where, f"is {_FORMS[context['tag']]}", f"give {' or '.join(forms)}")

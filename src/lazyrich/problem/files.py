@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,26 +12,14 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem._model import Model, invalid
-from lazyrich.problem.base import AnyProblem
+from lazyrich.problem.base import AnyProblem, AnyStudy, Axes, quoted_keys
 from lazyrich.problem.data import Data
+from lazyrich.problem.matrix import MatrixStudy
 from lazyrich.problem.network import Count, Network, Positive, integral, listed
 from lazyrich.problem.problem import Problem
 from lazyrich.problem.training import Training
 
-# More would take days to train.
-_MOST_PROBLEMS = 1000
 _MOST_RATES = 1000
-
-
-def _quoted_keys(axes: Any) -> Any:
-    for table, keys in axes.items() if isinstance(axes, dict) else ():
-        if isinstance(keys, dict) and keys:
-            key = f'"{table}.{next(iter(keys))}"'
-            raise invalid("a key with a dot in it needs quotes", f"write {key} = [..]", table)
-    return axes
-
-
-Axes = Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], BeforeValidator(_quoted_keys)]
 
 
 class Compare(Model):
@@ -104,7 +90,7 @@ class Transfer(Model):
     at: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
     by: Literal["theory", "training", "both"] = "theory"
     seeds: Annotated[Count, Field(ge=2)] = 8
-    targets: Annotated[dict[str, Positive], BeforeValidator(_quoted_keys)] = {}
+    targets: Annotated[dict[str, Positive], BeforeValidator(quoted_keys)] = {}
     refine: Annotated[int, Field(ge=0, le=10)] = 0
 
     @model_validator(mode="after")
@@ -133,49 +119,6 @@ class Transfer(Model):
         if isinstance(self.rates, RateRange):
             return [float(rate) for rate in np.geomspace(self.rates.start, self.rates.to, self.rates.count)]
         return sorted(set(self.rates))
-
-
-class AnyStudy(Model):
-    """The contents of a study file: the tables of a problem and, if given, what to do with it.
-
-    Attributes
-    ----------
-    kind : type
-        The kind of problem.
-    paths : tuple of str
-        Keys that name a data file.
-    """
-
-    kind: ClassVar[type[AnyProblem]]
-    paths: ClassVar[tuple[str, ...]]
-
-    @property
-    def problem(self) -> AnyProblem:
-        """The base problem."""
-        return self.kind(**{table: getattr(self, table) for table in self.kind.model_fields})
-
-    def check(self) -> None:
-        """Raise where the tables contradict each other."""
-        self.problem  # noqa: B018
-
-    def combinations(self, axes: Mapping[str, Sequence[Any]], place: str) -> list[tuple[dict[str, Any], Any]]:
-        """Every combination of the axes with its problem, the base first.
-
-        Raises
-        ------
-        LazyrichError
-            For a key that does not exist, a wrong value, or too many combinations.
-        """
-        count = math.prod(len(values) for values in axes.values())
-        if count > _MOST_PROBLEMS:
-            what = f"{count} combinations, more than {_MOST_PROBLEMS}"
-            raise LazyrichError(place, what, "shorten the lists")
-        points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-        base = self.problem
-        try:
-            return [(point, base.with_values(point)) for point in points]
-        except LazyrichError as error:
-            raise error.inside(place, joint=": ") from None
 
 
 StudyT = TypeVar("StudyT", bound=AnyStudy)
@@ -219,7 +162,7 @@ def point_label(values: dict[str, Any]) -> str:
 
 def study_kind(tables: Mapping[str, Any]) -> type[AnyStudy]:
     """Which kind of study some tables describe."""
-    return Study
+    return MatrixStudy if "matrix" in tables else Study
 
 
 def _seen_from(tables: dict[str, Any], folder: Path, paths: Sequence[str]) -> None:

@@ -53,7 +53,8 @@ def listed(value: Any) -> Any:
 Count = Annotated[int, BeforeValidator(integral), Field(ge=1, le=_LARGEST_COUNT)]
 
 
-def _width(value: Any) -> int | float:
+def width_or_inf(value: Any) -> int | float:
+    """A whole number, or inf."""
     value = integral(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise invalid("a width must be a number", "give a whole number, or inf for the infinite-width limit")
@@ -125,7 +126,7 @@ class Network(Model):
         Standard deviation of the entries at initialisation.
     """
 
-    width: Annotated[int | float, BeforeValidator(_width), PlainSerializer(lambda v: v, return_type=Any)]
+    width: Annotated[int | float, BeforeValidator(width_or_inf), PlainSerializer(lambda v: v, return_type=Any)]
     blocks: Annotated[int, BeforeValidator(integral), Field(ge=0, le=_LARGEST_COUNT)]
     skip: Finite = 0.0
     branch: Positive | None = None

@@ -15,7 +15,7 @@ import numpy as np
 from lazyrich.problem import Problem
 
 # The parts of the package whose code decides what a cell's result is.
-_DECIDING = ("problem/**/*.py", "theory/**/*.py", "simulation/**/*.py", "transfer/*_work.py")
+_DECIDING = ("problem/**/*.py", "theory/**/*.py", "simulation/**/*.py", "mixed_dynamics/**/*.py", "transfer/*_work.py")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,12 @@ class Cell:
 def data_hash(problem: Problem) -> str:
     """Hash of the content of a problem's data file; empty without one."""
     path = getattr(problem.data, "path", None)
-    return "" if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()[:32]
+    return "" if path is None else file_hash(path)
+
+
+def file_hash(path: str) -> str:
+    """Hash of a file's content."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:32]
 
 
 @cache

@@ -109,15 +109,7 @@ class Sweep:
         LazyrichError
             When it cannot be written.
         """
-        table = self.to_dataset()
-        match Path(path).suffix.lower():
-            case ".nc":
-                content = table.to_netcdf(engine="h5netcdf")
-            case ".csv":
-                content = table.to_dataframe().to_csv(index=False).encode()
-            case _:
-                content = table.to_dataframe().to_parquet(index=False)
-        write_whole(path, content)
+        save_table(self.to_dataset(), path)
 
     def to_dataset(self) -> xarray.Dataset:
         """Everything in one table with a row for every (point, method, rate, step, network).
@@ -141,10 +133,22 @@ class Sweep:
                 columns["network"].append(network)
                 columns["loss"].append(loss)
                 columns["diverged"].append(grid.diverged[rate, network])
-        return xarray.Dataset({name: ("row", _column(values)) for name, values in columns.items()})
+        return xarray.Dataset({name: ("row", column(values)) for name, values in columns.items()})
 
 
-def _column(values: list[Any]) -> np.ndarray:
+def save_table(table: xarray.Dataset, path: str | Path) -> None:
+    """Write a table to a NetCDF, CSV or Parquet file, by its ending; whole or not at all."""
+    match Path(path).suffix.lower():
+        case ".nc":
+            content = table.to_netcdf(engine="h5netcdf")
+        case ".csv":
+            content = table.to_dataframe().to_csv(index=False).encode()
+        case _:
+            content = table.to_dataframe().to_parquet(index=False)
+    write_whole(path, content)
+
+
+def column(values: list[Any]) -> np.ndarray:
     """Numbers as they are, anything else as text."""
     if all(isinstance(value, int | float | np.number) and not isinstance(value, bool) for value in values):
         return np.asarray(values)
