@@ -54,7 +54,8 @@ class Recorder:
 
     def take(self, step: int, product: np.ndarray, error: float) -> bool:
         """Record a step; False if the training has diverged there."""
-        if not error <= DIVERGENCE_FACTOR * max(self.train_error[0] if self.train_error else error, 1e-300):
+        first = self.train_error[0] if self.train_error else error
+        if not (np.isfinite(error) and error <= DIVERGENCE_FACTOR * max(first, 1e-300)):
             self.diverged = step
             return False
         task = self.task
@@ -65,14 +66,15 @@ class Recorder:
         self.test_error.append(test)
         self.amplitudes.append(np.einsum("ij,ij->j", task.left, product @ task.right))
         if step in self.recorded:
-            self._record(step, product)
+            self.record(step, product)
         return True
 
     def past_best(self, step: int, at_least: int) -> bool:
         """Whether the best test error lies clearly behind."""
         return step >= max(_PATIENCE * self.best_step + _LEAST_MORE, at_least)
 
-    def _record(self, step: int, product: np.ndarray) -> None:
+    def record(self, step: int, product: np.ndarray) -> None:
+        """Take the singular values and the alignment of a step."""
         left, values, right = np.linalg.svd(product.astype(float), full_matrices=False)
         rank = min(self.task.rank, self.task.left.shape[1])
         cosines = [self.task.left[:, :rank].T @ left[:, :rank], self.task.right[:, :rank].T @ right[:rank].T]

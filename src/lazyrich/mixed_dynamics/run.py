@@ -98,9 +98,14 @@ def two_layer(
             if progress is not None and step % 10 == 0:
                 progress(step, len(times))
             if problem.training.stop == "best" and recorder.past_best(step, at_least):
+                recorder.record(step, product)
                 break
     except KeyboardInterrupt:
         interrupted = len(recorder.train_error)
+        if not interrupted:
+            raise Interrupted(f"0 of {len(times)} steps were done", None) from None
+    if recorder.diverged == 0:
+        raise LazyrichError("network", "the cost at initialisation is not a finite number", "lower the variance")
     data, statistics = _lay_out(problem, recorder, task, start, times, factors)
     outcome = Outcome()
     if recorder.diverged is not None:
@@ -206,7 +211,7 @@ def _closed_states(task: Task, start: Start, times: np.ndarray) -> Iterator[Stat
 
 
 def _recorded_steps(count: int, record: int) -> set[int]:
-    """Half of the recorded steps evenly spaced, half by a factor, as much happens early; with the first and the last."""
+    """Half of them evenly spaced, half by a factor, as much happens early; with the first and the last."""
     even = np.linspace(0, count - 1, min(record, count) // 2 + 1)
     growing = np.geomspace(1, count, min(record, count) // 2) - 1
     return set(np.concatenate([even, growing]).round().astype(int).tolist())
