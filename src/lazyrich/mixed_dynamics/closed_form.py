@@ -38,8 +38,8 @@ def singular_value_at(
     root = np.hypot(strength, threshold)
     end = np.arcsinh(strength / threshold)
     # Phi(t) = Phi(0) exp(2 rho t); z = (z- + z+ Phi)/(1 + Phi), and s = s0 sinh(ln z)
-    growth = _angle(start, strength, threshold) + 2.0 * root * time
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", divide="ignore"):  # a = 0 has no way to go: ln Phi is infinite
+        growth = _angle(start, strength, threshold) + 2.0 * root * time
         # a - s and not s is small late, and s is small early: the shorter of the two forms is used
         late = np.exp(-np.abs(growth))
         above = np.where(growth > 0, 1.0, late)  # Phi / max(Phi, 1)

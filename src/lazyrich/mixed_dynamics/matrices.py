@@ -9,6 +9,9 @@ import numpy as np
 
 from lazyrich.errors import LazyrichError
 
+# Squares and products of numbers up to here do not overflow.
+_LARGEST = 1e30
+
 
 def read_matrix(path: str, *, holes: bool = False) -> np.ndarray:
     """A matrix from a CSV (commas, with or without a line of names), NPZ (its only array) or Parquet file.
@@ -47,6 +50,8 @@ def read_matrix(path: str, *, holes: bool = False) -> np.ndarray:
         raise LazyrichError(path, f"has shape {matrix.shape}", "give a matrix with rows and columns")
     if np.isinf(matrix).any():
         raise LazyrichError(path, "holds infinite numbers", "give finite numbers")
+    if np.nanmax(np.abs(matrix), initial=0.0) > _LARGEST:
+        raise LazyrichError(path, f"holds numbers above {_LARGEST:g}", "rescale it")
     if not holes and np.isnan(matrix).any():
         row, column = np.argwhere(np.isnan(matrix))[0]
         what = f"row {row + 1}, column {column + 1} holds no number"
