@@ -11,7 +11,7 @@ import numpy as np
 
 from lazyrich.errors import LazyrichError
 from lazyrich.mixed_dynamics.closed_form import singular_value_at
-from lazyrich.mixed_dynamics.costs import Cost, Custom
+from lazyrich.mixed_dynamics.costs import Cost
 from lazyrich.mixed_dynamics.descent import State, factor_descent, gram_descent
 from lazyrich.mixed_dynamics.flow import anisotropic_flow, factor_flow
 from lazyrich.mixed_dynamics.readings import (
@@ -81,7 +81,7 @@ def two_layer(
     array([0, 2])
     """
     started = time.perf_counter()
-    task = make_task(problem, _as_cost(problem, cost))
+    task = make_task(problem, cost)
     start = make_start(problem, task)
     solver, reason = choose_solver(problem, start)
     times = _times(problem, start)
@@ -122,21 +122,6 @@ def two_layer(
     if interrupted is not None:
         raise Interrupted(f"{interrupted} of {len(times)} steps were done", trajectory)
     return trajectory
-
-
-def _as_cost(problem: MatrixProblem, cost: Cost | Callable[[Any], Any] | None) -> Cost | None:
-    if cost is None:
-        return None
-    if problem.matrix.cost != "custom":
-        raise LazyrichError(
-            "cost", f"is given beside matrix.cost = '{problem.matrix.cost}'", "set matrix.cost = 'custom'"
-        )
-    if hasattr(cost, "curvature"):
-        return cost  # pyright: ignore[reportReturnType]
-    shape = problem.matrix.shape
-    if shape is None:
-        raise LazyrichError("matrix.shape", "missing, and a function needs it", "add shape = [d_out, d_in]")
-    return Custom(cost, (shape[0], shape[1]))
 
 
 def choose_solver(problem: MatrixProblem, start: Start) -> tuple[str, str]:
@@ -229,6 +214,8 @@ def expected_end(problem: MatrixProblem, task: Task, start: Start) -> int:
     """Steps by which the weakest mode that is followed should be learned; stop = "best" does not end before."""
     if problem.training.stop == "end":
         return 0
+    if task.truth is None:
+        raise LazyrichError("training.stop", "'best' needs a test error, and nothing is known", "set stop = 'end'")
     signal = task.strengths[: task.rank]
     last = float(
         predicted_times(task, np.zeros_like(signal), np.full_like(signal, start.threshold), 0.9 * signal).max()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import psutil
 
 from lazyrich.errors import LazyrichError
-from lazyrich.mixed_dynamics.costs import Cost, Factorization, Regression, Sensing
+from lazyrich.mixed_dynamics.costs import Cost, Custom, Factorization, Regression, Sensing
 from lazyrich.mixed_dynamics.matrices import built_in_matrix, read_matrix
 from lazyrich.problem.matrix import Matrix, MatrixProblem
 from lazyrich.problem.network import LayerValues
@@ -96,13 +98,13 @@ def generator(problem: MatrixProblem, stream: int = _WEIGHTS) -> np.random.Gener
     return np.random.default_rng([problem.training.seed, stream])
 
 
-def make_task(problem: MatrixProblem, cost: Cost | None = None) -> Task:
+def make_task(problem: MatrixProblem, own_cost: Cost | Callable[[Any], Any] | None = None) -> Task:
     """Draw or read what a problem is about.
 
     Parameters
     ----------
     problem : MatrixProblem
-    cost : Cost, optional
+    own_cost : Cost or callable, optional
         For ``cost = "custom"``.
 
     Raises
@@ -112,6 +114,8 @@ def make_task(problem: MatrixProblem, cost: Cost | None = None) -> Task:
         into memory.
     """
     matrix = problem.matrix
+    if own_cost is not None and matrix.cost != "custom":
+        raise LazyrichError("cost", f"is given beside matrix.cost = '{matrix.cost}'", "set matrix.cost = 'custom'")
     if matrix.shape is not None:
         _check_memory(problem, matrix.shape[0], matrix.shape[1])
     if matrix.inputs is not None:
@@ -120,8 +124,9 @@ def make_task(problem: MatrixProblem, cost: Cost | None = None) -> Task:
     _check_memory(problem, *truth.shape)
     tested = None
     if matrix.cost == "custom":
-        if cost is None:
+        if own_cost is None:
             raise LazyrichError("matrix.cost", "'custom' needs a function", "use lazyrich.two_layer(problem, cost=..)")
+        cost = _own_cost(own_cost, truth.shape)
     elif matrix.cost == "completion":
         known = ~np.isnan(truth)
         mask = known & (generator(problem, _MASK).random(truth.shape) < (matrix.observed or 1.0))
@@ -129,7 +134,6 @@ def make_task(problem: MatrixProblem, cost: Cost | None = None) -> Task:
         tested = known & ~mask if (known & ~mask).any() else None
         noise = _noise(problem, truth.shape)
         cost = Factorization(np.where(known, truth, 0.0) + noise, mask)
-        truth = truth if tested is not None else np.where(known, truth, 0.0)
     else:
         cost = _cost(problem, truth)
     if cost.shape != truth.shape:
@@ -140,7 +144,16 @@ def make_task(problem: MatrixProblem, cost: Cost | None = None) -> Task:
     if size == 0:
         raise LazyrichError("matrix.target", "is zero", "give a matrix to learn")
     modes = min(rank or int(np.count_nonzero(strengths > 1e-10 * strengths[0])), _MOST_MODES)
-    return Task(cost, truth, tested, left[:, :modes], right[:modes].T, strengths[:modes], float(size), rank or modes)
+    # unknown entries and none held out: nothing to test on
+    known_truth = truth if tested is not None or not np.isnan(truth).any() else None
+    vectors = left[:, :modes], right[:modes].T
+    return Task(cost, known_truth, tested, *vectors, strengths[:modes], float(size), rank or modes)
+
+
+def _own_cost(cost: Cost | Callable[[Any], Any], shape: tuple[int, ...]) -> Cost:
+    if hasattr(cost, "curvature"):
+        return cost  # pyright: ignore[reportReturnType]
+    return Custom(cost, (shape[0], shape[1]))
 
 
 def _truth(problem: MatrixProblem) -> tuple[np.ndarray, int | None]:
@@ -189,8 +202,13 @@ def _regression_on_files(matrix: Matrix) -> Task:
     if len(inputs) != len(outputs):
         what = f"has {len(outputs)} rows, {matrix.inputs} has {len(inputs)}"
         raise LazyrichError(str(matrix.outputs), what, "give one row per sample in both")
-    cost = Regression.of_samples(inputs, outputs)
+    try:
+        cost = Regression.of_samples(inputs, outputs)
+    except LazyrichError as error:
+        raise LazyrichError(str(matrix.inputs), error.what, error.remedy) from None
     left, strengths, right = np.linalg.svd(cost.target, full_matrices=False)
+    if strengths[0] == 0:
+        raise LazyrichError(str(matrix.outputs), "is zero", "give outputs to learn")
     modes = min(len(strengths), _MOST_MODES)
     return Task(cost, None, None, left[:, :modes], right[:modes].T, strengths[:modes], float(strengths[0]), modes)
 
