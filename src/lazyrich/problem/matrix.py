@@ -6,8 +6,9 @@ import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag, field_validator, model_validator
 
+from lazyrich.errors import LazyrichError
 from lazyrich.problem._model import Model, invalid
 from lazyrich.problem.base import AnyProblem, AnyStudy, quoted_keys
 from lazyrich.problem.network import (
@@ -24,8 +25,9 @@ from lazyrich.problem.network import (
 
 # More points than these are a mistake, or days of work.
 _MOST_POINTS = 20_000
-# Axes that are exponents or fractions are spaced evenly, sizes and variances by a factor.
+# Axes that are exponents or fractions are spaced evenly, sizes and variances by a factor; some take whole numbers only.
 _EVEN = ("exponent", "observed", "noise", "weight_decay")
+_WHOLE = ("width", "rank", "samples", "measurements", "steps")
 
 Path = Annotated[str, Field(min_length=1)]
 
@@ -318,7 +320,19 @@ class MatrixProblem(AnyProblem):
         ):
             what = "knows factorization without weight decay only"
             raise invalid(what, "set solver = 'law'", "training.solver")
+        if self.training.solver == "anisotropic-law" and self.training.weight_decay:
+            raise invalid("knows no weight decay", "set solver = 'law'", "training.solver")
         return self
+
+
+def even(key: str) -> bool:
+    """Whether an axis is an exponent or a fraction, taken as it is, and not a size, taken by its logarithm."""
+    return key.rpartition(".")[2] in _EVEN
+
+
+def whole(key: str) -> bool:
+    """Whether an axis takes whole numbers only."""
+    return key.rpartition(".")[2] in _WHOLE
 
 
 class AxisRange(Model):
@@ -330,12 +344,14 @@ class AxisRange(Model):
 
     def values(self, key: str) -> list[float]:
         """The values of an axis named `key`."""
-        if key.rpartition(".")[2] in _EVEN:
+        if even(key):
             return [float(value) for value in np.linspace(self.start, self.to, self.count)]
         if not self.start > 0 or not self.to > 0:
-            raise invalid("a range of sizes must be positive", "give positive values from and to")
+            raise LazyrichError(
+                f"diagram.axes.{key}", "a range of sizes must be positive", "give positive values from and to"
+            )
         found = [float(value) for value in np.geomspace(self.start, self.to, self.count)]
-        return [float(round(value)) for value in found] if key.endswith(("width", "rank", "samples")) else found
+        return [float(round(value)) for value in found] if whole(key) else found
 
 
 def _kind_of_axis(value: Any) -> str:
@@ -376,6 +392,16 @@ class Diagram(Model):
     level: Positive | None = None
     signal_block: bool = False
 
+    @field_validator("axes")
+    @classmethod
+    def _plain_values(cls, axes: dict[str, Any]) -> dict[str, Any]:
+        for key, values in axes.items():
+            if not isinstance(values, AxisRange) and any(isinstance(value, list | dict | tuple) for value in values):
+                raise invalid(
+                    "a value is a list or a table", "give numbers or texts; a table's key is an axis too", key
+                )
+        return axes
+
     def values(self) -> dict[str, list[Any]]:
         """Every axis with its values."""
         return {key: axis.values(key) if isinstance(axis, AxisRange) else list(axis) for key, axis in self.axes.items()}
@@ -402,5 +428,8 @@ class MatrixStudy(AnyStudy):
         if self.diagram is None:
             self.problem  # noqa: B018
             return
-        for axis, values in self.diagram.values().items():
+        axes = self.diagram.values()
+        if (count := math.prod(len(values) for values in axes.values())) > _MOST_POINTS:
+            raise LazyrichError("diagram.axes", f"{count} points, more than {_MOST_POINTS}", "shorten the axes")
+        for axis, values in axes.items():
             self.combinations({axis: values}, "diagram.axes")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem.matrix import MatrixProblem, MatrixStudy
+from lazyrich.problem.matrix import MatrixProblem, MatrixStudy, even, whole
 from lazyrich.provenance import provenance
 from lazyrich.trajectory import plain
 from lazyrich.transfer.cells import code_version, file_hash
@@ -143,21 +143,18 @@ class PhaseDiagram:
     def numeric(self) -> bool:
         """Whether there are two axes of numbers, which can be drawn as a plane."""
         return len(self.axes) == 2 and all(
-            isinstance(row[axis], int | float) for row in self.rows for axis in self.axes
+            isinstance(row[axis], int | float) and (even(axis) or row[axis] > 0)
+            for row in self.rows
+            for axis in self.axes
         )
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Both axes (logarithms to base 10 of sizes, exponents as they are) and the best error, one entry per point."""
+        """Both axes, sizes by their logarithm to base 10, and the best error; one entry per point."""
         means = self.means()
         x, y = (
             np.asarray([row[axis] if even(axis) else np.log10(row[axis]) for row in means], float) for axis in self.axes
         )
         return x, y, np.asarray([row[f"{self.methods[0]}_best_error"] for row in means])
-
-
-def even(axis: str) -> bool:
-    """Whether an axis is an exponent, drawn as it is, and not a size, drawn by its logarithm."""
-    return axis.rpartition(".")[2] == "exponent"
 
 
 def _crossings(x: np.ndarray, y: np.ndarray, height: np.ndarray) -> list[tuple[float, float]]:
@@ -167,7 +164,7 @@ def _crossings(x: np.ndarray, y: np.ndarray, height: np.ndarray) -> list[tuple[f
         row = np.flatnonzero(y == value)
         row = row[np.argsort(x[row])]
         for low, high in itertools.pairwise(row):
-            if np.isfinite(height[[low, high]]).all() and height[low] * height[high] < 0:
+            if np.isfinite(height[[low, high]]).all() and (height[low] < 0) != (height[high] < 0):
                 share = height[low] / (height[low] - height[high])
                 found.append((float(x[low] + share * (x[high] - x[low])), float(value)))
     return found
@@ -219,7 +216,7 @@ def phase_diagram(
             group = results[index * diagram.seeds : (index + 1) * diagram.seeds]
             rows[point] = [
                 dict(zip(axes, point, strict=True))
-                | {"seed": study.training.seed + number}
+                | {"seed": cells[index * diagram.seeds + number].problem["training"]["seed"]}
                 | {key: float(value) for key, value in result.items()}
                 for number, result in enumerate(group)
             ]
@@ -238,7 +235,7 @@ def _cells(study: MatrixStudy, values: dict[str, Any]) -> list[MatrixCell]:
         raise error.inside("diagram.axes", joint=": ") from None
     paths = [problem.matrix.inputs, problem.matrix.outputs, problem.matrix.target and problem.matrix.target.path]
     data = "".join(file_hash(path) for path in paths if path)
-    seeds = [study.training.seed + number for number in range(diagram.seeds)]
+    seeds = [problem.training.seed + number for number in range(diagram.seeds)]
     return [
         MatrixCell(problem.with_values({"training.seed": seed}).to_dict(), diagram.by, diagram.signal_block, data)
         for seed in seeds
@@ -289,4 +286,4 @@ class _Plane:
         if even(name) or low <= 0:
             return 0.5 * (low + high)
         middle = float(np.sqrt(low * high))
-        return float(round(middle)) if name.endswith(("width", "rank", "samples")) else middle
+        return float(round(middle)) if whole(name) else middle
