@@ -485,8 +485,7 @@ def test_places(error: Callable[..., str], changes: dict[str, str | None], where
 def test_missing_tables(error: Callable[..., str], write: Callable[..., Path], table: str) -> None:
     assert error({f"{table}.{key}": None for key in BASE[table]}).startswith(f"{table}.")  # empty
     path = write({f"{table}.{key}": None for key in BASE[table]})
-    path.write_text(path.read_text().replace(f"[{table}]
-", ""))
+    path.write_text(path.read_text().replace(f"[{table}]\n", ""))
     with pytest.raises(LazyrichError) as caught:
         load_study(path)
     assert str(caught.value) == f"{path}: {table}: missing; add it"
