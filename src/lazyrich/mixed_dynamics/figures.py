@@ -112,8 +112,12 @@ def _draw_plane(
     x, y, _ = diagram.coordinates()
     good = np.isfinite(values) & ((values > 0) | (not logarithmic))
     scale = LogNorm() if logarithmic else Normalize()
-    colours = axes.tripcolor(x[good], y[good], values[good], shading="gouraud", cmap="cividis", norm=scale)
-    figure.colorbar(colours, ax=axes, label=title)
+    if _fill_a_plane(x[good], y[good]):
+        colours = axes.tripcolor(x[good], y[good], values[good], shading="gouraud", cmap="cividis", norm=scale)
+    else:
+        colours = axes.scatter(x[good], y[good], c=values[good], cmap="cividis", norm=scale)
+    if good.any():
+        figure.colorbar(colours, ax=axes, label=title)
     if len(np.unique(x)) * len(np.unique(y)) > len(x):  # refined: the grid is not plain to see
         axes.plot(x, y, ".", color="white", markersize=1.5, alpha=0.6)
     means = diagram.means()
@@ -144,6 +148,11 @@ def _draw_plane(
     axes.set(xlabel=_label(diagram.axes[0]), ylabel=_label(diagram.axes[1]))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="x-small", loc="lower left", framealpha=0.75, facecolor="0.35", labelcolor="white")
+
+
+def _fill_a_plane(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether there are three points that are not on a line."""
+    return len(x) > 2 and int(np.linalg.matrix_rank([x - x.mean(), y - y.mean()], tol=1e-9 * float(np.ptp(x)))) == 2
 
 
 def _draw_curves(

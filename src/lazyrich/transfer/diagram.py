@@ -130,7 +130,10 @@ class PhaseDiagram:
             return None
         x, y, error = self.coordinates()
         level = self.study.diagram.level if self.study.diagram else None  # pyright: ignore[reportOptionalMemberAccess]
-        level = level or float(np.sqrt(np.nanmin(error) * np.nanmax(error)))
+        known = error[np.isfinite(error)]
+        if not len(known):
+            return None
+        level = level or float(np.sqrt(known.min() * known.max()))
         places = _crossings(x, y, np.log(error / level))
         if len(places) < 3:
             return None
@@ -141,11 +144,11 @@ class PhaseDiagram:
 
     @property
     def numeric(self) -> bool:
-        """Whether there are two axes of numbers, which can be drawn as a plane."""
-        return len(self.axes) == 2 and all(
-            isinstance(row[axis], int | float) and (even(axis) or row[axis] > 0)
-            for row in self.rows
-            for axis in self.axes
+        """Whether there are two axes of different numbers, which can be drawn as a plane."""
+        columns = [[row[axis] for row in self.rows] for axis in self.axes]
+        return len(columns) == 2 and all(
+            len(set(values)) > 1 and all(isinstance(v, int | float) and (even(axis) or v > 0) for v in values)
+            for axis, values in zip(self.axes, columns, strict=True)
         )
 
     def coordinates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
