@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -803,8 +803,9 @@ def test_verbs_of_the_other_kind(write: Callable[..., Path], verb: str) -> None:
 
 
 def test_an_interrupted_command(write: Callable[..., Path], monkeypatch: Any) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> Iterator[Any]:
         raise KeyboardInterrupt
+        yield
 
     monkeypatch.setattr("lazyrich.mixed_dynamics.run.make_states", interrupted)
     finished = run_command("two-layer", write())
