@@ -22,7 +22,21 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import lazyrich
-from lazyrich import GaussianData, Network, Problem, Training, load_study
+from lazyrich import (
+    GaussianData,
+    Matrix,
+    MatrixProblem,
+    MatrixTraining,
+    Network,
+    Problem,
+    Target,
+    Training,
+    TwoLayerNetwork,
+    load_study,
+)
+from lazyrich.mixed_dynamics.costs import Factorization
+from lazyrich.mixed_dynamics.descent import factor_descent
+from lazyrich.mixed_dynamics.start import tied_factors
 from lazyrich.provenance import provenance
 from lazyrich.simulation import train
 from lazyrich.theory.deep_linear.limit import take_limit
@@ -192,6 +206,40 @@ def against_training() -> dict:
     return {"32 networks / predict": 8 * value, "predict, ms": 1e3 * own}
 
 
+def against_decompositions() -> dict:
+    """A step of the law by tied factors against its two singular value decompositions, d = 200 and 500."""
+    found = {}
+    for size in (200, 500):
+        target = np.random.default_rng(0).standard_normal((size, size))
+        states = factor_descent(tied_factors(np.zeros((size, size)), 0.1), Factorization(target), 1e-4, 0.0)
+
+        def step(states=states) -> None:
+            for _ in range(10):
+                next(states)
+
+        def decompose(target=target) -> None:
+            np.linalg.svd(target)
+            np.linalg.svd(target)
+
+        value, own = ratio(decompose, step, rounds=7)
+        found |= {f"two SVDs / a step, d = {size}": 10 * value, f"a step, d = {size}, ms": 1e2 * own}
+    return found
+
+
+def against_width() -> dict:
+    """A network of width 10^6 and one of 10^12 against one of width d_in + d_out = 400, d = 200, 200 steps."""
+
+    def run(width: int) -> Callable[[], object]:
+        asked = MatrixProblem(
+            matrix=Matrix(shape=[200, 200], target=Target(rank=5)),
+            network=TwoLayerNetwork(width=width, threshold=0.1),
+            training=MatrixTraining(steps=200, record=10),
+        )
+        return lambda: lazyrich.two_layer(asked)
+
+    return {f"width {width:.0e} / 400": ratio(run(width), run(400), rounds=7)[0] for width in (10**6, 10**12)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", help="also write the figures to this file")
@@ -208,6 +256,8 @@ def main() -> None:
         dispatch,
         theory_sweep,
         against_training,
+        against_decompositions,
+        against_width,
     ):
         print(f"\n{study.__doc__}")
         report[study.__name__] = study()

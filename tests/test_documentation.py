@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lazyrich
@@ -16,6 +17,7 @@ from lazyrich import cli
 
 ROOT = Path(__file__).parent.parent
 STUDIES = sorted((ROOT / "studies").glob("*.toml"))
+GUIDES = [ROOT / "docs" / "two-layer.md"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -52,9 +54,45 @@ def test_problem_file_page(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("page", GUIDES, ids=[page.stem for page in GUIDES])
+def test_examples_of_guides_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for example in blocks(page, "python"):
+        exec(compile(example, page.name, "exec"), {})
+
+
+def test_two_layer_page(tmp_path):
+    problem, diagram = blocks(ROOT / "docs" / "two-layer.md", "toml")
+    path = tmp_path / "study.toml"
+    path.write_text(problem + diagram)
+    study = lazyrich.load_study(path, lazyrich.MatrixStudy)
+    assert len(study.diagram.values()["network.exponent"]) == 9
+
+
+def small_matrix_study(study):
+    """The same study of small matrices, with the ends of its axes, in few steps."""
+    values = {"training.steps": 60} if study.training.steps else {}
+    if study.matrix.shape:
+        values["matrix.shape"] = [24, 24]
+    tables = study.problem.with_values(values).to_dict()
+    if study.diagram is None:
+        return lazyrich.MatrixStudy(**tables)
+    ends = {key: [axis[0], axis[-1]] for key, axis in study.diagram.values().items()}
+    diagram = study.diagram.model_dump(exclude_none=True) | {"axes": ends, "seeds": 1}
+    return lazyrich.MatrixStudy(**tables, diagram=diagram)
+
+
 @pytest.mark.parametrize("path", STUDIES, ids=[path.stem for path in STUDIES])
 def test_studies_run(path, tmp_path, monkeypatch, capsys):
     study = lazyrich.load_study(path)
+    if isinstance(study, lazyrich.MatrixStudy):
+        small = small_matrix_study(study)
+        if small.diagram is None:
+            assert np.isfinite(lazyrich.two_layer(small.problem).data["train_error"]).all()
+        else:
+            rows = lazyrich.phase_diagram(small, tmp_path / "results", workers=1).rows
+            assert len(rows) >= 2 ** len(small.diagram.axes)
+        return
     if study.transfer is not None:
         words = ["transfer", str(path), "--by", "theory", "--workers", "1", "--results", str(tmp_path / "results")]
         assert run_command(monkeypatch, words) == 0

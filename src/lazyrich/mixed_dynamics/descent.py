@@ -26,8 +26,9 @@ def factor_descent(factors: Factors, cost: Cost, rate: float, decay: float) -> I
     while True:
         np.matmul(second, first, out=product)
         error, gradient = cost(product)
-        yield product, error
+        # before others may use the cost, and with it the memory of its gradient
         np.multiply(gradient, rate, out=scaled, casting="same_kind")
+        yield product, error
         np.matmul(second.T, scaled, out=to_first)
         np.matmul(scaled, first.T, out=to_second)
         if decay:
@@ -52,8 +53,8 @@ def gram_descent(factors: Factors, cost: Cost, rate: float, decay: float) -> Ite
     while True:
         product = gram[inputs:, :inputs]
         error, gradient = cost(product)
-        yield product, error
         step[inputs:, :inputs] = -rate * gradient
+        yield product, error
         step[:inputs, inputs:] = step[inputs:, :inputs].T
         np.fill_diagonal(step, keep)
         np.matmul(step, gram, out=half)

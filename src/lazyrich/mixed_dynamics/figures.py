@@ -43,7 +43,9 @@ def plot_run(trajectory: Trajectory) -> Figure:
     right.plot(time, data["active_rank"].values, color=COLOURS[0], label="active (above s0)")
     right.plot(time, data["numerical_rank"].values, color=COLOURS[1], linestyle="--", label="above 1/5 of the largest")
     right.plot(time, data["stable_rank"].values, color=COLOURS[2], linestyle=":", label="stable rank")
-    finish(right, logarithmic=bool(data["active_rank"].max() > 30))
+    finish(right, logarithmic=False)
+    if max(data["active_rank"].max(), data["numerical_rank"].max()) > 30:
+        right.set_yscale("symlog", linthresh=10)
     right.set(xlabel="time (sum of the learning rates)", ylabel="rank")
     right.legend(frameon=False)
     halves = data["half_time"].values

@@ -26,9 +26,10 @@ def measure_point(
     Returns
     -------
     dict of ndarray, all scalars
-        For each method, with its name in front: ``.._best_error``, ``.._best_step``, ``.._best_time``,
-        ``.._rank`` (singular values above a fifth of the largest, at the best step), ``.._active_rank``,
-        ``.._steps`` (done) and ``.._diverged`` (the step, or -1). Of both, ``distance``: the largest
+        For each method (the law is that of ``training.solver``), with its name in front: ``.._best_error``,
+        ``.._best_step``, ``.._best_time``, ``.._rank`` (singular values above a fifth of the largest, at the best
+        step), ``.._active_rank``, ``.._steps`` (done) and ``.._diverged`` (the step, or -1). Of both, ``distance``:
+        the largest
         ``|A_law - A| / |A|`` (Frobenius). With `signal_block` also ``block_network`` and ``block_law``, see
         :func:`signal_block_distances`. ``threshold``, ``width``, ``variance`` (of A(0)'s factors, geometric mean),
         ``size`` and ``signal_rank`` place the point in the theory.
@@ -44,7 +45,9 @@ def measure_point(
     steps = int(problem.training.steps or 0) + 1
     at_least = expected_end(problem, task, start)
     recorders = {method: Recorder(task, set()) for method in methods}
-    states = {method: make_states(problem, task, start, method, factors) for method in methods}
+    law = "anisotropic-law" if problem.training.solver == "anisotropic-law" else "law"
+    solvers = {"network": "network", "law": law}
+    states = {method: make_states(problem, task, start, solvers[method], factors) for method in methods}
     distance = 0.0
     for step in range(steps):
         current = {method: next(states[method]) for method in methods}
@@ -52,8 +55,9 @@ def measure_point(
         if not all(alive):
             break
         if len(methods) == 2:
-            network, law = current["network"][0], current["law"][0]
-            distance = max(distance, float(np.linalg.norm(law - network) / max(np.linalg.norm(network), 1e-300)))
+            network = current["network"][0]
+            difference = np.linalg.norm(current["law"][0] - network)
+            distance = max(distance, float(difference / max(np.linalg.norm(network), 1e-300)))
         if problem.training.stop == "best" and all(r.past_best(step, at_least) for r in recorders.values()):
             break
     found = {
@@ -115,6 +119,9 @@ def signal_block_distances(problem: MatrixProblem, task: Task, start: Start, fac
     whole = make_states(problem, task, start, "network", factors)
     for _ in range(int(problem.training.steps or 0) + 1):
         block = left.T @ next(whole)[0] @ right
-        for name, states in runs.items():
-            worst[name] = max(worst[name], float(np.linalg.norm(next(states)[0] - block, 2)) / task.size)
+        differences = {name: next(states)[0] - block for name, states in runs.items()}
+        if not all(np.isfinite(difference).all() for difference in differences.values()):
+            return dict.fromkeys(runs, math.nan)  # diverged, as the run itself says
+        for name, difference in differences.items():
+            worst[name] = max(worst[name], float(np.linalg.norm(difference, 2)) / task.size)
     return worst

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from lazyrich.errors import LazyrichError
 from lazyrich.mixed_dynamics.closed_form import singular_value_at
@@ -29,6 +30,9 @@ from lazyrich.trajectory import Interrupted, Outcome, Trajectory
 
 if TYPE_CHECKING:
     import xarray
+
+# Up to this dimension the products of a step are too small to share between cores.
+_ONE_THREAD = 150
 
 
 def two_layer(
@@ -89,17 +93,17 @@ def two_layer(
     factors = make_factors(problem, task, start)
     at_least = expected_end(problem, task, start)
     interrupted = None
+    states = make_states(problem, task, start, solver, factors)
     try:
-        for step, (product, error) in zip(
-            range(len(times)), make_states(problem, task, start, solver, factors), strict=False
-        ):
-            if not recorder.take(step, product, error):
-                break
-            if progress is not None and step % 10 == 0:
-                progress(step, len(times))
-            if problem.training.stop == "best" and recorder.past_best(step, at_least):
-                recorder.record(step, product)
-                break
+        with threadpool_limits(1 if max(task.shape) <= _ONE_THREAD else None):
+            for step, (product, error) in zip(range(len(times)), states, strict=False):
+                if not recorder.take(step, product, error):
+                    break
+                if progress is not None and step % 10 == 0:
+                    progress(step, len(times))
+                if problem.training.stop == "best" and recorder.past_best(step, at_least):
+                    recorder.record(step, product)
+                    break
     except KeyboardInterrupt:
         interrupted = len(recorder.train_error)
         if not interrupted:
