@@ -15,7 +15,7 @@ from lazyrich.problem.problem import DIVERGENCE_FACTOR
 # Singular values above this fraction of the largest count in the numerical rank.
 RANK_FRACTION = 0.2
 # With stop = "best": the run ends after so many times the best step, and so many steps more.
-_PATIENCE, _LEAST_MORE = 2.0, 50
+_PATIENCE, _LEAST_MORE = 1.25, 30
 # An error that is smaller by less than this does not make a new best step.
 _BETTER = 1e-12
 
