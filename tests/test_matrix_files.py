@@ -656,6 +656,8 @@ def test_unknown_entries_of_a_file(tmp_path: Path) -> None:
     assert not np.isfinite(run.data["test_error"].values).any()
     assert run.data["train_error"].values[-1] < 1e-12
     np.testing.assert_allclose(run.data["final"].values, truth, rtol=1e-4)
+    with pytest.raises(LazyrichError, match=r"training\.stop: 'best' needs a test error"):
+        lazyrich.two_layer(run.problem.with_values({"training.stop": "best"}))
     half = matrix.model_copy(update={"observed": 0.7})
     tested = lazyrich.two_layer(MatrixProblem(matrix=half, network=network, training=training))
     assert tested.data["test_error"].values[-1] < 1e-6 * tested.data["test_error"].values[0]
