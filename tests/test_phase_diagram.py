@@ -385,7 +385,8 @@ def test_diverged_points_survive(tmp_path: Path) -> None:
         ({"training.precision": ["float64", "float32"]}, {}),
         ({"training.precision": ["float64", "float32"], X: [1.5, 2.0]}, {}),
         ({X: [1.5], Y: [-2.0, -1.5]}, {}),
-        ({Y: [-2.0], X: [1.5, 2.0]}, {}),
+        # one value on an axis, on both sides of s0 = a
+        ({"network.width": [50], "network.threshold": [0.1, 1000.0]}, {"network.threshold": 1.0}),
         ({"matrix.target.noise": [0.0, 0.5], X: [1.5, 2.0]}, {}),
         ({"training.seed": [0, 1], X: [1.5, 2.0]}, {}),
         ({X: [1.5, 2.0], Y: [-2.0, -1.5], "training.weight_decay": [0.0, 0.1]}, {}),
