@@ -218,7 +218,9 @@ def test_one_of_two_keys_replaces_the_other(problem: Callable[..., MatrixProblem
         TwoLayerNetwork(width=40, threshold={"relative": 2.0})
     )
     assert base.with_values({"training.horizon": 2.0}).training == MatrixTraining(horizon=2.0)
-    assert base.with_values({"matrix.target.rank": 1}).matrix.target == Target(rank=1, noise=0.1)
+    assert base.with_values({"matrix.target.singular_values": [2.0]}).matrix.target == (
+        Target(singular_values=[2.0], noise=0.1)
+    )
     assert base.matrix.target == Target(rank=2, noise=0.1)  # the base is as it was
     for key in ("network.widht", "networks.width", "network"):
         with pytest.raises(LazyrichError):
@@ -448,9 +450,10 @@ def test_one_line(error: Callable[..., str], changes: dict[str, str | None], lin
         ({"matrix.cost": '"completion"', "matrix.observed": "1.5"}, "matrix.observed", "(it is 1.5)"),
         ({"matrix.cost": '"completion"', "matrix.observed": "0"}, "matrix.observed", "(it is 0)"),
         ({"network.width": "2.5"}, "network.width", "(it is 2.5)"),
+        ({"network.width": None, "network.exponent": "20"}, "network.exponent", "(it is 20)"),
         ({"network.width": "1e16"}, "network.width", "more than 10^15"),
         ({"network.threshold": "0"}, "network.threshold", "(it is 0)"),
-        ({"network.threshold": "{ relative = -1 }"}, "network.threshold", "(it is -1)"),
+        ({"network.threshold": "{ relative = -1 }"}, "network.threshold.relative", "(it is -1)"),
         ({"network.threshold": "nan"}, "network.threshold", "finite"),
         (NO_THRESHOLD | {"network.variance": "{ input = 1 }"}, "network.variance.output", "missing"),
         (NO_THRESHOLD | {"network.variance": "1e99"}, "network.variance", "too large"),

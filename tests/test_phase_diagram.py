@@ -407,7 +407,7 @@ def test_axes_of_all_kinds_are_drawn(tmp_path: Path, axes: dict[str, Any], chang
     [
         ({X: [1.0, 2.0]}, {}, {"refine": 1}, "diagram.refine: needs two axes of numbers"),
         ({X: [1.0, 2.0], "training.precision": ["float32"]}, {}, {"refine": 1}, "diagram.refine: needs two axes"),
-        ({X: [1.0, 20.0]}, {}, {}, "diagram.axes: network: "),
+        ({X: [1.0, 20.0]}, {}, {}, "diagram.axes: network.exponent: "),
         ({"network.width": [10, math.inf]}, {"network.threshold": 1.0}, {}, "diagram.by: an infinite network"),
         ({Y: [-1.0]}, {"training.horizon": 1.0}, {}, "training.horizon: a diagram takes steps"),
         ({Y: [-1.0]}, {"matrix.cost": "custom"}, {}, "matrix.cost: a function cannot be sent to workers"),

@@ -18,8 +18,8 @@ _UNION_TAGS = set(
         "list",
         "range",
         "layers",
-        "exponent",
-        "relative",
+        "power",
+        "fraction",
         "gaussian",
         "power-law",
         "spectrum",
@@ -52,8 +52,8 @@ _FORMS = {
     "list": "a list",
     "range": "{from = .., to = .., count = ..}",
     "layers": "{input = .., block = .., output = ..}",
-    "exponent": "{exponent = ..}",
-    "relative": "{relative = ..}",
+    "power": "{exponent = ..}",
+    "fraction": "{relative = ..}",
 }
 
 

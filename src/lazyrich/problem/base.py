@@ -66,8 +66,12 @@ class AnyProblem(Model):
                 raise LazyrichError(key, "no such key", f"write table.key with a table of {', '.join(tables)}")
             for group in self.alternatives:
                 for other in group if key in group else ():
-                    table, _, name = other.partition(".")
-                    tables[table].pop(name, None)
+                    *way, name = other.split(".")
+                    table: Any = tables
+                    for part in way:
+                        table = table.get(part) if isinstance(table, dict) else None
+                    if isinstance(table, dict):
+                        table.pop(name, None)
             place = tables[first]
             for name in path[:-1]:
                 if not isinstance(place.get(name), dict):
