@@ -822,3 +822,15 @@ def test_help_and_import_load_little() -> None:
     code = "import lazyrich.cli, sys; print([m for m in ('jax', 'matplotlib', 'scipy', 'sklearn') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_rate_above_stability_is_said(tmp_path: Path) -> None:
+    # at 1.2/a the largest mode oscillates for ever: no divergence, so it has to be said
+    path = tmp_path / "fast.toml"
+    path.write_text(
+        "[matrix]\nshape = [8, 8]\ntarget = { singular_values = [2.0] }\n"
+        "[network]\nwidth = 1000\nthreshold = 0.01\n[training]\nsteps = 60\nlearning_rate = 0.6\n"
+    )
+    assert "it cannot settle; lower it" in run_command("two-layer", path).out
+    path.write_text(path.read_text().replace("0.6", "0.4"))
+    assert "cannot settle" not in run_command("two-layer", path).out

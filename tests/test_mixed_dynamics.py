@@ -572,11 +572,13 @@ def test_small_problems_are_recovered(matrix: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("threshold", [1e-3, 1.0, 100.0])
 def test_default_rate_is_stable(threshold: float) -> None:
-    for width in (3, 12, 10**6):
+    for width in (1, 3, 12, 10**6):  # weights of a network narrower than the matrix are larger than s0 says
         run = lazyrich.two_layer(problem(network={"width": width, "threshold": threshold}, steps=300))
         errors = run.data["train_error"].values
         assert (np.diff(errors) <= 1e-12 * errors[0]).all() and errors[-1] < errors[0]
-        assert run.statistics["learning_rate"] == pytest.approx(1 / (50 * max(1.0, threshold)), rel=1e-12)
+        assert run.statistics["learning_rate"] == pytest.approx(
+            1 / (50 * max(1.0, threshold * max(1, 12 / width))), rel=1e-12
+        )
 
 
 @pytest.mark.parametrize("rate", [3.0, 20.0, 1e6])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyrich.plots import COLOURS, finish
-from lazyrich.problem.matrix import even
+from lazyrich.problem.diagram import even
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

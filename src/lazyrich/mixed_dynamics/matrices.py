@@ -63,7 +63,7 @@ def _read_csv(path: str) -> np.ndarray:
     import pandas
 
     first = pandas.read_csv(path, header=None, nrows=1)
-    named = not all(isinstance(cell, int | float | np.number) for cell in first.iloc[0])
+    named = not any(isinstance(cell, int | float | np.number) for cell in first.iloc[0])
     return _numbers(path, pandas.read_csv(path, header=0 if named else None))
 
 

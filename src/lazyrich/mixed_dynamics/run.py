@@ -294,6 +294,8 @@ def _lay_out(
         "threshold": start.threshold,
         "target_size": task.size,
         "learning_rate": start.rate,
+        "largest_stable_rate": 1.0
+        / (task.cost.curvature * math.hypot(max(task.size, task.strengths[0]), start.threshold)),
         "best_step": best,
         "best_time": float(times[best]),
         "best_test_error": recorder.test_error[best],

@@ -69,6 +69,11 @@ def summary_lines(trajectory: Trajectory) -> list[str]:
         f"width {facts['width']:g}, threshold s0 = {facts['threshold']:.4g} "
         f"({facts['threshold'] / facts['target_size']:.3g} of the target), learning rate {facts['learning_rate']:.3g}",
     ]
+    if facts["learning_rate"] > facts["largest_stable_rate"]:
+        lines.append(
+            f"the learning rate is above {facts['largest_stable_rate']:.3g}, where the largest mode of the target is "
+            "stable: it cannot settle; lower it"
+        )
     if math.isfinite(facts["best_test_error"]):
         line = (
             f"best test error {facts['best_test_error']:.4g} at step {facts['best_step']} "

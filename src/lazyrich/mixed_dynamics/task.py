@@ -281,7 +281,9 @@ def make_start(problem: MatrixProblem, task: Task) -> Start:
     if problem.training.horizon is not None:
         step = 0.0
     elif rate is None:
-        step = _RATE_FRACTION / (max(task.size, s0) * task.cost.curvature)
+        # weights of a network narrower than the matrix are larger than s0 says: sigma^2 d
+        weights = s0 * max(1.0, dimension / width)
+        step = _RATE_FRACTION / (max(task.size, weights) * task.cost.curvature)
     else:
         step = mean_rate
     return Start(width, variances, s0, step)

@@ -1,8 +1,9 @@
 """What is asked: network, data, training, and the files that hold them."""
 
 from lazyrich.problem.data import Data, DatasetData, GaussianData, PowerLawData, SpectrumData, dataset
+from lazyrich.problem.diagram import Diagram, MatrixStudy
 from lazyrich.problem.files import Compare, Study, load_problem, load_study
-from lazyrich.problem.matrix import Diagram, Matrix, MatrixProblem, MatrixStudy, MatrixTraining, Target, TwoLayerNetwork
+from lazyrich.problem.matrix import Matrix, MatrixProblem, MatrixTraining, Target, TwoLayerNetwork
 from lazyrich.problem.network import LayerValues, Network
 from lazyrich.problem.problem import Problem, output_scale
 from lazyrich.problem.training import Training

@@ -14,7 +14,7 @@ from lazyrich.errors import LazyrichError
 from lazyrich.problem._model import Model, invalid
 from lazyrich.problem.base import AnyProblem, AnyStudy, Axes, quoted_keys
 from lazyrich.problem.data import Data
-from lazyrich.problem.matrix import MatrixStudy
+from lazyrich.problem.diagram import MatrixStudy
 from lazyrich.problem.network import Count, Network, Positive, integral, listed
 from lazyrich.problem.problem import Problem
 from lazyrich.problem.training import Training

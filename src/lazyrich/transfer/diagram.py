@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem.matrix import MatrixProblem, MatrixStudy, even, whole
+from lazyrich.problem.diagram import MatrixStudy, even, whole
+from lazyrich.problem.matrix import MatrixProblem
 from lazyrich.provenance import provenance
 from lazyrich.trajectory import plain
 from lazyrich.transfer.cells import code_version, file_hash
