@@ -115,7 +115,7 @@ def _collocation(nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _solve(
     integration: np.ndarray, matrices: np.ndarray, quadrature: np.ndarray, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve ``x' = A x`` across the depth; x at the nodes (nodes, size, columns), and at the far end (size, columns)."""
+    """Solve ``x' = A x`` across the depth: x at the nodes (nodes, size, columns) and at the far end (size, columns)."""
     nodes, size = len(quadrature), len(start)
     coupled = integration[:, None, :, None] * matrices.transpose(1, 0, 2)[None]
     system = np.eye(nodes * size) - coupled.reshape(nodes * size, nodes * size)

@@ -8,6 +8,7 @@ at that limit are a power series in 1/L, which Richardson extrapolation sums (do
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,8 +51,8 @@ class DepthLimit:
 def at_depth(problem: Problem, blocks: int, alpha: float, gamma: float) -> Problem:
     """The problem at another depth by the depth rule, its own depth being the base; width infinite.
 
-    With ``m = blocks / base`` the branch is times ``m^-alpha``, and the blocks' rate times ``m^(alpha - gamma)``, weight
-    decay such that a step shrinks as before. The rate is written as what is the same training: a branch times
+    With ``m = blocks / base`` the branch is times ``m^-alpha``, and the blocks' rate times ``m^(alpha - gamma)``, with
+    weight decay such that a step shrinks as before. The rate is written as what is the same training: a branch times
     ``m^-((alpha + gamma)/2)`` and blocks whose standard deviation is times ``m^((gamma - alpha)/2)``, so that schedules
     and lists of rates stay as they are.
 
@@ -131,7 +132,7 @@ def depth_limit(
     (0.3263, True)
     """
     depths = tuple(depths)
-    if len(depths) < 3 or any(b <= a for a, b in zip(depths, depths[1:], strict=False)) or depths[0] < 1:
+    if len(depths) < 3 or any(b <= a for a, b in itertools.pairwise(depths)) or depths[0] < 1:
         raise LazyrichError("depths", f"{list(depths)} cannot be extrapolated", "give three or more rising depths")
     curves, outcome = [], Outcome()
     for done, blocks in enumerate(depths):
