@@ -89,11 +89,12 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train real networks and record their mean curve with its standard error."""
-    from lazyrich import Study, load_study
+    from lazyrich import load_study
     from lazyrich import train as run
+    from lazyrich.problem.files import TrainedStudy
 
     _check_outputs(output, plot)
-    problem = load_study(file, Study).problem
+    problem = load_study(file, TrainedStudy).problem
     with _progress(f"training {seeds} networks", quiet) as progress, _blaming(file):
         trajectory = run(problem, seeds, kernels=kernels, progress=progress)
     _deliver(trajectory, json, output, plot)
@@ -163,7 +164,8 @@ def transfer(
     quiet: Quiet = False,
 ) -> None:
     """Find the best learning rate at every size, and tell whether it moves."""
-    from lazyrich import Study, load_study
+    from lazyrich import load_study
+    from lazyrich.problem.files import TrainedStudy
     from lazyrich.storage import check_destination, write_whole
     from lazyrich.transfer.analysis import analyse
     from lazyrich.transfer.report import best_rows, move_rows, report_page, verdict
@@ -172,7 +174,7 @@ def transfer(
     _check_outputs(None, plot)
     if table is not None:
         check_destination(table, (".nc", ".csv", ".parquet"), "--table")
-    study = load_study(file, Study)
+    study = load_study(file, TrainedStudy)
     folder = results or Path("results") / file.stem
     try:
         with _progress("working", quiet) as progress, _blaming(file):
