@@ -28,6 +28,7 @@ TOLERANCE = 0.12
 
 QUANTITIES = {
     "features": "size of the last features at initialisation, mean square",
+    "initial_variation": "quadratic variation over depth at initialisation",
     "feature_change": "change of the last features, root mean square",
     "output_change": "change of the outputs, root mean square",
     "block_change": "dW x, a block's own change on its input, root mean square",
@@ -145,13 +146,14 @@ def _judge(slopes: dict[str, Slope], tolerance: float) -> tuple[list[Verdict], s
     """Verdicts, the name of the class, and the diversity exponent."""
     grows = {name: _exceeds(slope, tolerance) for name, slope in slopes.items()}
     vanishes = {name: _exceeds(Slope(-slope.value, slope.error), tolerance) for name, slope in slopes.items()}
-    stable = _all_of(_no(grows["features"]), _no(grows["feature_change"]))
+    # Where the branches are small the features themselves show only at great depth that they grow.
+    stable = _all_of(*(_no(grows[name]) for name in ("features", "initial_variation", "feature_change")))
     nontrivial = _no(vanishes["output_change"])
     faithful = _no(grows["block_change"])
     learning = _all_of(stable, _no(vanishes["feature_change"]))
     exponent = diversity_exponent(slopes["variation"]) if stable == "pass" else None
     verdicts = [
-        Verdict("stable", stable, _said(slopes, "features", "feature_change")),
+        Verdict("stable", stable, _said(slopes, "features", "initial_variation", "feature_change")),
         Verdict("nontrivial", nontrivial, _said(slopes, "output_change")),
         Verdict("faithful", faithful, _said(slopes, "block_change")),
         Verdict("feature learning", learning, _said(slopes, "feature_change")),
@@ -196,6 +198,7 @@ def _quantities(form: Form, network: Trained) -> dict[str, Any]:
     pushed = jax.vmap(lambda matrix, x: x @ matrix.T)(change, seen)
     return {
         "features": jnp.square(before[-1]).mean(),
+        "initial_variation": quadratic_variation(before),
         "feature_change": jnp.sqrt(jnp.square(after[-1] - before[-1]).mean()),
         "output_change": jnp.sqrt(jnp.square(outputs - before_outputs).mean()),
         "block_change": jnp.sqrt(jnp.square(pushed).mean()),

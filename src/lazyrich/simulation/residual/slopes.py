@@ -53,7 +53,7 @@ def fit_slope(depths: Sequence[int], values: np.ndarray) -> Slope:
     slopes = _line(depths, logs)
     value, seeds = float(slopes.mean()), len(slopes)
     bend = abs(float(_line(depths[1:], logs[1:]).mean()) - value) if len(depths) > 2 else 0.0
-    return Slope(value, 2.0 * float(slopes.std(ddof=1)) / np.sqrt(seeds) + bend)
+    return Slope(value, 2.0 * float(slopes.std(ddof=1) / np.sqrt(seeds)) + bend)
 
 
 def _line(depths: Sequence[int], logs: np.ndarray) -> np.ndarray:
