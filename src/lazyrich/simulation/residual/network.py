@@ -12,6 +12,7 @@ Every block is one turn of a scan: the compiled program does not grow with depth
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -100,8 +101,7 @@ def draw_weights(form: Form, stds: Weights, key: Any, dtype: Any = None) -> Weig
     stds : Weights
         Standard deviation of each role's entries.
     key : jax key
-        Input layer, every block and output layer draw from their own keys: a network with more blocks begins with the
-        same ones.
+        Of the network. One with more blocks begins with the same ones.
     dtype : optional
         Default: that of JAX.
 
@@ -109,14 +109,15 @@ def draw_weights(form: Form, stds: Weights, key: Any, dtype: Any = None) -> Weig
     -------
     Weights
     """
+    # One draw for all: every further one would take a second to compile.
     shapes = form.shapes
-    of_input, of_output, of_blocks = (jax.random.fold_in(key, purpose) for purpose in range(3))
-    keys = jax.vmap(lambda index: jax.random.fold_in(of_blocks, index))(jnp.arange(form.blocks))
-    blocks = jax.vmap(lambda one: jax.random.normal(one, shapes.blocks[1:], dtype))(keys)
+    sizes = [math.prod(shape) for shape in (shapes.input, shapes.output, shapes.blocks)]
+    drawn = jax.random.normal(key, (sum(sizes),), dtype)
+    first, last, blocks = jnp.split(drawn, [sizes[0], sizes[0] + sizes[1]])
     return Weights(
-        stds.input * jax.random.normal(of_input, shapes.input, dtype),
-        stds.blocks * blocks,
-        stds.output * jax.random.normal(of_output, shapes.output, dtype),
+        stds.input * first.reshape(shapes.input),
+        stds.blocks * blocks.reshape(shapes.blocks),
+        stds.output * last.reshape(shapes.output),
     )
 
 

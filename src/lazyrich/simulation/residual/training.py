@@ -356,7 +356,8 @@ def _start(program: Program, numbers: Numbers, steps: Any) -> _State:
         weights = draw_weights(program.form, numbers.stds, key)
         rules = _trainable(program, optimizers(program.method, numbers.settings))
         memories = tuple(rule.init(w) for rule, w in zip(rules, _trainable(program, weights), strict=True))
-        return _State(weights, memories, jnp.asarray(jnp.inf), jnp.asarray(steps), jnp.asarray(_NO_LAYER))
+        nowhere = jnp.full((), _NO_LAYER, dtype=jnp.int32)
+        return _State(weights, memories, jnp.full((), jnp.inf, dtype=float), jnp.full((), steps, jnp.int32), nowhere)
 
     return jax.vmap(one)(numbers)
 
@@ -397,12 +398,12 @@ def _step(program: Program, numbers: Numbers, inputs: Any, answers: Any, state: 
     first = jnp.where(index == 0, loss, state.first_loss)
     now = ~(loss <= DIVERGENCE_FACTOR * first) & (index < state.step)
     infinite = ~jnp.isfinite(largest)
-    layer = jnp.where(infinite.any(), jnp.argmax(infinite), _NO_LAYER)
+    layer = jnp.where(infinite.any(), jnp.argmax(infinite).astype(jnp.int32), _NO_LAYER)
     return _State(
         _with(program, state.weights, optax.apply_updates(weights, updates)),  # pyright: ignore[reportArgumentType]
         memories,
         first,
-        jnp.where(now, index, state.step),
+        jnp.where(now, index, state.step).astype(jnp.int32),
         jnp.where(now, layer, state.layer),
     )
 
