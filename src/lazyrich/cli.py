@@ -246,6 +246,47 @@ def rules(
             _print_table(part)
 
 
+@app.command()
+def classify(
+    alpha: Annotated[float, typer.Option("--alpha", help="Exponent of the branch factor, L^-alpha.")],
+    gamma: Annotated[float, typer.Option("--gamma", help="Exponent of the normalised rate, L^-gamma.")],
+    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, adam, sign.")] = "adam",
+    measure: Annotated[bool, typer.Option("--measure", help="Train networks at four depths, too.")] = False,
+    json: AsJson = False,
+    plot: Plot = None,
+    quiet: Quiet = False,
+) -> None:
+    """Tell the class of a depth rule: stable, trivial, faithful, learning features, diverse."""
+    from lazyrich.class_map import GRID, class_parts, class_report, plot_classes
+    from lazyrich.problem.parametrization import known_name
+
+    _check_outputs(None, plot)
+    known_name("--optimizer", optimizer, ("sgd", "adam", "sign"))
+    point = (alpha, gamma)
+    report, found = class_report(alpha, gamma, optimizer, None, []), []
+    if measure:
+        from lazyrich.simulation.residual.classification import measure_classes
+        from lazyrich.simulation.residual.probe import Probe
+
+        # a figure shows the whole plane
+        points = [point, *(each for each in GRID if plot is not None)]
+        with _progress("training", quiet) as progress:
+            found = measure_classes(points, Probe(optimizer=optimizer), progress=progress)
+        report = class_report(alpha, gamma, optimizer, found[0], found[1:])
+    if plot is not None:
+        from lazyrich.plots import save_figure
+
+        save_figure(plot_classes(point, found[1:]), plot)
+    if json:
+        _print_json(report)
+        return
+    for part in class_parts(report):
+        if isinstance(part, str):
+            print(part)
+        else:
+            _print_table(part)
+
+
 def _check_outputs(output: Path | None, plot: Path | None) -> None:
     from lazyrich.storage import check_destination
 

@@ -60,7 +60,7 @@ class MeasuredClass:
         1/2, 0, or None where it has no meaning or is not resolved.
     name : str
         The class, in the words of :func:`lazyrich.problem.rules.classify`; ``"undetermined"`` where a slope that
-        decides lies within its error of the tolerance.
+        decides lies within its error of the tolerance, or the rule lies nearer to a border than the tolerance.
     theory : DepthClass
     """
 
@@ -105,7 +105,8 @@ def measure_classes(
     points : sequence of (alpha, gamma)
     probe : Probe, optional
         What is trained; default: one-layer relu blocks with mean subtraction, a = 0.3 at 8 blocks, three sign steps.
-        Larger branches bend the slopes: multiplier at most 0.5 and base_blocks at most 8 (docs/theory/depth.md).
+        Larger branches bend the slopes. ``multiplier^2 base_blocks`` up to 1 is well, up to 2 leaves some classes
+        undetermined, from 4 on some are wrong (docs/theory/depth.md).
     depths : sequence of int
         At least two; further apart is better.
     tolerance : float
@@ -138,8 +139,22 @@ def measure_classes(
     for index, ((alpha, gamma), expected) in enumerate(zip(points, theory, strict=True)):
         slopes = {name: fit_slope(depths, np.stack([each[name][index] for each in found])) for name in QUANTITIES}
         verdicts, name, exponent = _judge(slopes, tolerance)
+        if near_border(alpha, gamma, tolerance):
+            name, exponent = "undetermined", None
         classes.append(MeasuredClass(alpha, gamma, slopes, verdicts, exponent, name, expected))
     return classes
+
+
+def near_border(alpha: float, gamma: float, tolerance: float = TOLERANCE) -> bool:
+    """Whether a rule lies beside a border between classes, not on it, and nearer than slopes of this size resolve."""
+    surplus = alpha + gamma - 1.0
+    beside = [1e-9 < abs(distance) <= tolerance for distance in (alpha - 0.5, surplus, gamma)]
+    # each border only where rules on both of its sides are of different classes
+    return (
+        (beside[0] and surplus > -tolerance)
+        or (beside[1] and alpha > 0.5 - tolerance)
+        or (beside[2] and abs(surplus) <= tolerance)
+    )
 
 
 def _judge(slopes: dict[str, Slope], tolerance: float) -> tuple[list[Verdict], str, float | None]:

@@ -1,10 +1,10 @@
 """How much of a block's change is beyond first order in its weights: lazy or not inside the block.
 
 Under Depth-muP the weights of one block move less and less with depth, so that a block of two layers ends up linear in
-its own change, as lazy as a kernel, although the whole network learns features; under CompleteP it does not. The measure
-is ``rms(change - linearisation) / rms(change)`` of what the blocks give at fixed inputs. It goes as ``L^-gamma`` for smooth
-nonlinearities, and as ``L^(-gamma/2)`` for kinked ones: a share ``L^-gamma`` of the units crosses the kink, and each
-of them is off by as much as it has moved.
+its own change, as lazy as a kernel, although the whole network learns features; under CompleteP it does not. The
+measure is ``rms(change - linearisation) / rms(change)`` of what the blocks give at fixed inputs. It goes as
+``L^-gamma`` for smooth nonlinearities, and as ``L^(-gamma/2)`` for kinked ones: a share ``L^-gamma`` of the units
+crosses the kink, and each of them is off by as much as it has moved.
 """
 
 from __future__ import annotations
