@@ -54,6 +54,7 @@ class Kernels:
         return self.second / (roots[:, :, None] * roots[:, None, :])
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows is an error below
 def propagate(
     covariance: np.ndarray,
     blocks: int,
@@ -132,12 +133,12 @@ def propagate(
             increment = increment - np.outer(pushed, pushed)
         if block_layers == 1 and mean_subtraction != "after":
             centre = centre + branch * pushed
-        spread = spread + branch**2 * increment
+        spread = spread + branch * (branch * increment)
         if post:
             second, centre = _normalised(spread + np.outer(centre, centre), centre, normalisation)
             spread = second - np.outer(centre, centre)
         second = spread + np.outer(centre, centre)
-        if not np.isfinite(second).all():
+        if not np.isfinite(second).all():  # squares of a factor within the range of numbers may be beyond it
             raise LazyrichError("branch", f"the features overflow in block {index + 1}", "choose a smaller factor")
         levels.append(second)
         means.append(centre)
