@@ -19,18 +19,22 @@ class Method:
     ----------
     optimizer : str
         ``"sgd"``, ``"adam"``, ``"adamw"`` or ``"sign"``.
-    momentum, decay : bool
+    momentum, beta1, beta2 : float
+        Here rather than among the settings, because ``1 - beta2`` rounds badly in single precision.
+    decay : bool
         Whether there is any.
     """
 
     optimizer: str
-    momentum: bool
+    momentum: float
+    beta1: float
+    beta2: float
     decay: bool
 
     @property
     def slots(self) -> int:
         """Numbers that are remembered for every weight."""
-        return 2 if self.optimizer in ("adam", "adamw") else int(self.momentum)
+        return 2 if self.optimizer in ("adam", "adamw") else int(self.momentum > 0)
 
 
 class Settings(NamedTuple):
@@ -40,7 +44,6 @@ class Settings(NamedTuple):
     ----------
     rates, epsilons, decays : Weights
         One number per role.
-    momentum, beta1, beta2 : float
     schedule : array, shape (steps,)
         The factor on all rates at every step.
     """
@@ -48,16 +51,13 @@ class Settings(NamedTuple):
     rates: Weights
     epsilons: Weights
     decays: Weights
-    momentum: Any
-    beta1: Any
-    beta2: Any
     schedule: Any
 
 
 def method_of(problem: ResidualProblem) -> Method:
     """The kind of optimiser that a problem asks for."""
     training = problem.training
-    return Method(training.optimizer, training.momentum > 0, training.weight_decay > 0)
+    return Method(training.optimizer, training.momentum, training.beta1, training.beta2, training.weight_decay > 0)
 
 
 def settings_of(problem: ResidualProblem) -> Settings:
@@ -71,9 +71,6 @@ def settings_of(problem: ResidualProblem) -> Settings:
         rates=by_role("learning_rate", training.learning_rate),
         epsilons=by_role("eps", training.epsilon),
         decays=by_role("weight_decay", training.weight_decay),
-        momentum=training.momentum,
-        beta1=training.beta1,
-        beta2=training.beta2,
         schedule=training.factors(),
     )
 
@@ -89,9 +86,9 @@ def _of_role(
     decayed = [optax.add_decayed_weights(decay)] if method.decay else []
     match method.optimizer:
         case "sgd":  # decay is part of the gradient
-            parts = decayed + ([optax.trace(settings.momentum)] if method.momentum else [])
+            parts = decayed + ([optax.trace(method.momentum)] if method.momentum else [])
         case "sign":
             parts = [optax.scale_by_sign(), *decayed]
         case _:
-            parts = [optax.scale_by_adam(settings.beta1, settings.beta2, epsilon), *decayed]
+            parts = [optax.scale_by_adam(method.beta1, method.beta2, epsilon), *decayed]
     return optax.chain(*parts, optax.scale_by_learning_rate(lambda step: rate * settings.schedule[step]))
