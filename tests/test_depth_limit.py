@@ -159,7 +159,7 @@ def test_networks_approach_it_like_one_over_width(alpha, gamma):
     z = np.abs(gaps[1] - gaps[0]) / np.hypot(*errors)
     assert z.max() < 3.0  # 1.4 and 1.8 measured: width times gap is the same at both widths
     # 3.0 to 0.6 over the steps: at the last step 28% (alpha = 1/2) and 9% of the loss at width 64, a quarter at 256
-    assert 0.3 < gaps[0].min() and gaps[0].max() < 5.0
+    assert gaps[0].min() > 0.3 and gaps[0].max() < 5.0
 
 
 def test_divergence_is_an_outcome():

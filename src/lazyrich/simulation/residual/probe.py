@@ -1,13 +1,14 @@
 """Networks that are measured, not judged by their loss: a few steps from initialisation under any depth rule.
 
 The data are a few random inputs with random targets: what is measured are powers of depth, which they do not decide.
-Many seeds and depth rules are one compiled call per depth, and all rules share a seed's initial weights.
+A depth is compiled once for all depth rules and seeds, and all rules share a seed's initial weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -157,48 +158,55 @@ def measure(
     form = probe.form(blocks)
     _check_memory(form, probe)
     rules = [_rule(probe, blocks, alpha, gamma) for alpha, gamma in points]
+    found = []
     with double_precision():
-        stacked = jax.tree.map(lambda *values: jnp.asarray(values, dtype=float), *rules)
-        run = jax.jit(lambda key, rules: _run_seed(probe, form, quantities, key, rules))
-        found = []
         for number in range(probe.seeds):
             key = jax.random.fold_in(jax.random.key(probe.seed), number)
-            found.append(jax.tree.map(np.asarray, run(key, stacked)))
-    return {name: np.stack([each[name] for each in found], axis=1) for name in found[0]}
+            start = _draw(form, probe.samples, key)
+            for rule in rules:
+                measured = _measured(form, probe.optimizer, probe.steps, quantities, start, rule)
+                found.append({name: np.asarray(value) for name, value in measured.items()})
+    shape = (probe.seeds, len(rules))
+    stacked = {name: np.stack([each[name] for each in found]) for name in found[0]}
+    return {name: np.swapaxes(each.reshape(shape + each.shape[1:]), 0, 1) for name, each in stacked.items()}
 
 
-def _run_seed(probe: Probe, form: Form, quantities: Measure, key: Any, rules: _Rule) -> dict[str, Any]:
+class _Start(NamedTuple):
+    """What all depth rules of a seed begin with."""
+
+    weights: Weights
+    inputs: Any
+    targets: Any
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _draw(form: Form, samples: int, key: Any) -> _Start:
     of_weights, of_inputs, of_targets = jax.random.split(key, 3)
     stds = Weights(form.dimension**-0.5, form.width**-0.5, 1.0)
-    weights = draw_weights(form, stds, of_weights)
-    inputs = jax.random.normal(of_inputs, (probe.samples, form.dimension))
-    targets = jax.random.normal(of_targets, (probe.samples, 1))
-
-    def one(rule: _Rule) -> dict[str, Any]:
-        factors = Factors(branch=rule.branch, output=1.0 / form.width)
-        final = _trained(probe, form, weights, factors, rule, inputs, targets)
-        return quantities(form, Trained(weights, final, factors, inputs))
-
-    return jax.lax.map(one, rules)
+    inputs = jax.random.normal(of_inputs, (samples, form.dimension))
+    return _Start(draw_weights(form, stds, of_weights), inputs, jax.random.normal(of_targets, (samples, 1)))
 
 
-def _trained(
-    probe: Probe, form: Form, weights: Weights, factors: Factors, rule: _Rule, inputs: Any, targets: Any
-) -> Weights:
-    def loss(these: Weights) -> Any:
-        outputs, _ = forward(form, these, factors, inputs)
-        return 0.5 * jnp.mean((outputs - targets) ** 2)
+@partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _measured(
+    form: Form, optimizer: str, steps: int, quantities: Measure, start: _Start, rule: _Rule
+) -> dict[str, Any]:
+    """One network, trained and measured. The numbers of a rule need no new compilation."""
+    factors, directions = Factors(branch=rule.branch, output=1.0 / form.width), _DIRECTIONS[optimizer]()
 
-    directions = _DIRECTIONS[probe.optimizer]()
+    def loss(weights: Weights) -> Any:
+        outputs, _ = forward(form, weights, factors, start.inputs)
+        return 0.5 * jnp.mean((outputs - start.targets) ** 2)
 
     def step(carry: tuple[Weights, Any], _: None) -> tuple[tuple[Weights, Any], None]:
-        these, state = carry
-        direction, state = directions.update(jax.grad(loss)(these), state)
-        these = jax.tree.map(lambda weight, rate, update: weight - rate * update, these, rule.rates, direction)
-        return (these, state), None
+        weights, state = carry
+        direction, state = directions.update(jax.grad(loss)(weights), state)
+        weights = jax.tree.map(lambda weight, rate, update: weight - rate * update, weights, rule.rates, direction)
+        return (weights, state), None
 
-    (final, _), _ = jax.lax.scan(step, (weights, directions.init(weights)), length=probe.steps)
-    return final
+    first = (start.weights, directions.init(start.weights))
+    (final, _), _ = jax.lax.scan(step, first, length=steps)
+    return quantities(form, Trained(start.weights, final, factors, start.inputs))
 
 
 def _rule(probe: Probe, blocks: int, alpha: float, gamma: float) -> _Rule:
