@@ -114,6 +114,20 @@ def test_divergence_is_an_outcome(write):
     assert f"diverged at step 0 in layer {content['layer']}; lower the learning rate" in table
 
 
+def test_interruption_and_numbers_of_networks(write):
+    problem = lazyrich.load_problem(write({"training.steps": "40"}))
+    assert isinstance(problem, ResidualProblem)
+
+    def interrupt(done, total):
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="0 of 2 networks were finished"):
+        lazyrich.train(problem, seeds=2, progress=interrupt)
+    with pytest.raises(LazyrichError, match="seeds: a network's number is out of range"):
+        lazyrich.train(problem, seeds=[-1])
+
+
 def test_steps_that_are_recorded(write):
     problem = lazyrich.load_problem(write({"training.steps": "1000"}))
     assert isinstance(problem, ResidualProblem)

@@ -15,8 +15,10 @@ from lazyrich.problem.rules import moving_factors
 from lazyrich.simulation.precision import double_precision
 from lazyrich.simulation.residual import training
 from lazyrich.simulation.residual.data import batch_order, load_samples
+from lazyrich.simulation.residual.memory import fit_into_memory, required_memory
 from lazyrich.simulation.residual.network import Factors, Form, Weights, draw_weights, forward, forward_levels
-from lazyrich.simulation.residual.training import fit_into_memory, program_of, required_memory, train_networks
+from lazyrich.simulation.residual.program import program_of
+from lazyrich.simulation.residual.training import train_networks
 from tests.residual_reference import Network, Optimizer, loss_and_gradient
 
 

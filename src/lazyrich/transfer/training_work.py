@@ -12,7 +12,9 @@ from lazyrich.problem.files import TrainedProblem
 from lazyrich.problem.residual import ResidualProblem
 from lazyrich.simulation.linear import run_networks
 from lazyrich.simulation.residual.data import load_samples
-from lazyrich.simulation.residual.training import fit_into_memory, program_of, train_networks
+from lazyrich.simulation.residual.memory import fit_into_memory
+from lazyrich.simulation.residual.program import program_of
+from lazyrich.simulation.residual.training import train_networks
 from lazyrich.simulation.train import first_divergence
 
 

@@ -20,55 +20,17 @@ import optax
 import psutil
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem.datasets import load_data
 from lazyrich.problem.problem import DIVERGENCE_FACTOR
-from lazyrich.problem.residual import ResidualProblem, TeacherData
+from lazyrich.problem.residual import ResidualProblem
 from lazyrich.simulation.precision import double_precision
 from lazyrich.simulation.residual.data import Part, Samples, batch_order, load_samples
-from lazyrich.simulation.residual.network import Factors, Form, Weights, draw_weights, forward
-from lazyrich.simulation.residual.optimizer import Method, Settings, method_of, optimizers, settings_of
+from lazyrich.simulation.residual.memory import fit_into_memory
+from lazyrich.simulation.residual.network import Factors, Weights, draw_weights, forward
+from lazyrich.simulation.residual.optimizer import optimizers
+from lazyrich.simulation.residual.program import Numbers, Program, numbers_of, program_of
 
 _CHUNK = 16  # steps per call: progress and Ctrl-C come between calls
 _NO_LAYER = -1
-
-
-@dataclass(frozen=True)
-class Program:
-    """What decides the compiled program of a training.
-
-    Attributes
-    ----------
-    form : Form
-    method : Method
-    loss : str
-        ``"cross-entropy"`` or ``"mse"``.
-    blocks_only : bool
-        Whether input and output weights stay as they are.
-    """
-
-    form: Form
-    method: Method
-    loss: str
-    blocks_only: bool
-
-
-class Numbers(NamedTuple):
-    """The numbers of one network, or of many with a leading axis.
-
-    Attributes
-    ----------
-    seed, network : int
-        What its initial weights are drawn from.
-    stds : Weights
-    factors : Factors
-    settings : Settings
-    """
-
-    seed: Any
-    network: Any
-    stds: Weights
-    factors: Factors
-    settings: Settings
 
 
 class _State(NamedTuple):
@@ -96,52 +58,6 @@ class Trained:
     curves: dict[str, np.ndarray]
     diverged: np.ndarray
     layer: np.ndarray
-
-
-def program_of(problem: ResidualProblem, checkpoint: bool = False) -> Program:
-    """The program that trains a problem's networks."""
-    network, training, data = problem.network, problem.training, problem.data
-    if isinstance(data, TeacherData):
-        dimension, outputs = data.dimension, data.classes
-    else:
-        loaded = load_data(data)
-        dimension, outputs = loaded.inputs.shape[1], loaded.targets.shape[1]
-    form = Form(
-        width=network.width,
-        dimension=dimension,
-        outputs=outputs,
-        blocks=network.blocks,
-        block_layers=network.block_layers,
-        nonlinearity=network.nonlinearity if isinstance(network.nonlinearity, str) else network.nonlinearity.power,
-        normalisation=network.normalisation,
-        mean_subtraction=network.mean_subtraction,
-        checkpoint=checkpoint,
-    )
-    return Program(form, method_of(problem), training.loss, training.train == "blocks")
-
-
-def numbers_of(problem: ResidualProblem, network: int, dimension: int) -> Numbers:
-    """The numbers of one network of a problem: those of the base size times the parametrization's factors."""
-    sizes, rules = problem.network, problem.rules()
-    base_width = sizes.base_width or sizes.width
-    block, output = rules["block"], rules["output"]
-    # NTK has a factor at every matrix of a block; the others have one for the branch.
-    ntk = problem.training.parametrization.width == "ntk"
-    return Numbers(
-        seed=np.uint32(problem.training.seed),
-        network=np.uint32(network),
-        stds=Weights(
-            rules["input"].init_std / math.sqrt(dimension),
-            block.init_std / math.sqrt(base_width),
-            output.init_std / math.sqrt(base_width),
-        ),
-        factors=Factors(
-            branch=sizes.multiplier * (1.0 if ntk else block.multiplier),
-            output=output.multiplier,
-            matrix=block.multiplier if ntk else 1.0,
-        ),
-        settings=settings_of(problem),
-    )
 
 
 def train_networks(
@@ -177,8 +93,11 @@ def train_networks(
     Raises
     ------
     LazyrichError
-        When one network does not fit into memory, or the problems differ in more than numbers.
+        When one network does not fit into memory, the problems differ in more than numbers, or a network's number is
+        out of range.
     """
+    if any(not 0 <= number < 2**32 for _, number in members):
+        raise LazyrichError("seeds", "a network's number is out of range", "give numbers from 0 to 4294967295")
     problem = members[0][0]
     program = program_of(problem)
     for other in {id(one): one for one, _ in members}.values():
@@ -196,47 +115,6 @@ def train_networks(
 def _frame(problem: ResidualProblem) -> tuple[Any, ...]:
     training = problem.training
     return problem.data, training.steps, training.batch, training.seed, training.precision
-
-
-def required_memory(problem: ResidualProblem, program: Program, samples: Samples) -> int:
-    """Bytes that one network takes while it is trained."""
-    form, training = program.form, problem.training
-    layers = [math.prod(shape) for shape in form.shapes]
-    batch = training.batch or len(samples.train)
-    # Weights, gradients, optimiser, updates; features that wait for their gradients, and what the turn of a scan has at
-    # hand; evaluation on all samples. Together 1.1 to 2 times what the compiled program says it takes.
-    numbers = (4 + program.method.slots) * sum(layers) + max(layers)
-    kept = 1 if form.checkpoint else 1 + form.block_layers + 2 * (form.normalisation != "none") + _saved_by(form)
-    numbers += batch * form.width * (kept * form.blocks + 10) + batch * (form.dimension + 4 * form.outputs)
-    held_out = len(samples.test) if samples.test is not None else 0
-    numbers += max(len(samples.train), held_out) * (4 * form.width + form.dimension)
-    return numbers * (8 if training.precision == "float64" else 4)
-
-
-def _saved_by(form: Form) -> int:
-    """Arrays of features that the nonlinearity and the mean subtraction keep for their gradients."""
-    return {"linear": 0, "relu": 1, "abs": 1, "tanh": 1, "gelu": 3}.get(str(form.nonlinearity), 3)
-
-
-def fit_into_memory(problem: ResidualProblem, program: Program, samples: Samples, limit: int) -> tuple[Program, int]:
-    """The program, with features computed twice where that alone makes it fit; and the bytes that a network takes.
-
-    Raises
-    ------
-    LazyrichError
-        When one network does not fit even so.
-    """
-    needed = required_memory(problem, program, samples)
-    if needed > limit:
-        saving = program_of(problem, checkpoint=True)
-        needed, program = required_memory(problem, saving, samples), saving
-    if needed > limit:
-        raise LazyrichError(
-            "network.width",
-            f"training needs {needed / 2**30:.2g} GiB per network and {limit / 2**30:.2g} GiB may be used",
-            "reduce width, blocks or batch",
-        )
-    return program, needed
 
 
 def _in_groups(
