@@ -176,7 +176,7 @@ def test_teacher_is_a_function_of_the_seed(write):
     more = load_samples(problem.with_values({"data.samples": 4000, "data.classes": 10, "data.dimension": 32}))
     assert more.train.labels is not None
     share = np.bincount(more.train.labels, minlength=10) / 4000
-    assert share.min() > 0.01 and share.max() < 0.3  # every class occurs: 0.02 to 0.19 measured
+    assert share.min() > 0.02 and share.max() < 0.35  # every class occurs: 0.05 to 0.17 measured
     with pytest.raises(LazyrichError, match=r"network\.wdth: unknown key"):
         problem.with_values({"network.wdth": 3})
 
