@@ -21,7 +21,7 @@ def study(kinds=KINDS, depths: Sequence[int] = (8, 16, 32, 64, 128), seeds: int 
     """One line per nonlinearity and depth rule."""
     lines = []
     for kind, power, rate in kinds:
-        probe = Probe(nonlinearity=kind, block_layers=2, rate=rate, seeds=seeds)
+        probe = Probe(nonlinearity=kind, block_layers=2, base_blocks=8, rate=rate, seeds=seeds)
         fractions, slopes = second_order_fraction(probe, RULES, depths)
         for (alpha, gamma), values, slope in zip(RULES, fractions, slopes, strict=True):
             shares = f"{values[0].mean():.3f} at {depths[0]} blocks, {values[-1].mean():.3f} at {depths[-1]}"

@@ -82,10 +82,10 @@ def test_beside_a_border_nothing_is_claimed():
 def test_quadratic_variation_at_initialisation(kind):
     found = measure_diversity(Probe(nonlinearity=kind, seeds=6, steps=0), STABLE, depths=(16, 64, 128))
     for each in found:
-        # off by 0.07 at most (linear, alpha = 3/4); asked for: 0.15
-        assert each.initial.value == pytest.approx(1 - 2 * each.alpha, abs=0.1)
+        # off by 0.08 at most (linear, alpha = 1)
+        assert each.initial.value == pytest.approx(1 - 2 * each.alpha, abs=0.12)
         assert each.exponent == classify(each.alpha, each.gamma).diversity_exponent
-        # the plain fit reads the same for all: 0.499 to 0.501
+        # the plain fit reads the same for all: 0.499 to 0.504
         assert each.naive == pytest.approx(0.5, abs=0.01)
 
 
@@ -93,7 +93,7 @@ def test_training_leaves_the_diversity_as_it_is():
     probe = Probe(optimizer="adam", steps=40, rate=0.02, only_blocks=False, seeds=4)
     for each in measure_diversity(probe, STABLE, depths=(16, 64, 128)):
         assert each.exponent == classify(each.alpha, each.gamma).diversity_exponent
-        assert each.trained.value == pytest.approx(1 - 2 * each.alpha, abs=0.2)  # 0.02, 0.07, 0.10 off measured
+        assert each.trained.value == pytest.approx(1 - 2 * each.alpha, abs=0.2)  # 0.02, 0.06, 0.11 off measured
         assert each.trained.value != each.initial.value
 
 
@@ -124,10 +124,10 @@ def _variation(form, network):
 # Few units cross a kink: relu needs larger steps to be measured well, and tanh smaller ones to be of lowest order.
 @pytest.mark.parametrize(("kind", "power", "rate"), [("relu", 0.5, 0.2), ("tanh", 1.0, 0.05)])
 def test_second_order_part_falls_with_the_rate(kind, power, rate):
-    probe = Probe(nonlinearity=kind, block_layers=2, seeds=8, rate=rate)
+    probe = Probe(nonlinearity=kind, block_layers=2, base_blocks=8, seeds=8, rate=rate)
     fractions, slopes = second_order_fraction(probe, STABLE, depths=(8, 32, 128))
     for (_, gamma), slope in zip(STABLE, slopes, strict=True):
-        # -gamma/2 for a kink, -gamma without one; 0.03 off at most measured, 0.05 asked for
+        # -gamma/2 for a kink, -gamma without one; off by 0.02 at most, two standard errors are 0.03
         assert slope.value == pytest.approx(-power * gamma, abs=0.05)
     np.testing.assert_allclose(fractions[:, 0], np.broadcast_to(fractions[0, 0], (3, 8)), rtol=1e-9)  # at the base
 
@@ -194,12 +194,12 @@ def test_command_by_networks(tmp_path):
     assert report["measured"]["class"] == "feature learning, diverse" and report["measured"]["agrees"]
     assert {each["verdict"] for each in report["measured"]["verdicts"].values()} == {"pass"}
     assert figure.stat().st_size > 20_000
-    # the class map: 25 of 25, and the powers of first order where the rule is stable (within 0.08 measured)
+    # the class map: 25 of 25, and the powers of first order where the rule is stable (within 0.03 measured)
     assert [(each["alpha"], each["gamma"]) for each in report["grid"] if not each["agrees"]] == []
     assert report["grid_agrees"] == len(report["grid"]) == 25
     for each in report["grid"]:
         if each["class"] != "unstable":
             for name, expected in expected_slopes(each["alpha"], each["gamma"]).items():
-                assert each["slopes"][name]["slope"] == pytest.approx(expected, abs=0.12), (each, name)
+                assert each["slopes"][name]["slope"] == pytest.approx(expected, abs=0.08), (each, name)
     shown = run_command(*words[:3], "--gamma", -0.25, *words[5:])
     assert "class by networks: unstable" in shown.out and shown.status == 0

@@ -104,8 +104,8 @@ def measure_classes(
     ----------
     points : sequence of (alpha, gamma)
     probe : Probe, optional
-        What is trained; default: one-layer relu blocks with mean subtraction, a = 0.3 at 8 blocks, three sign steps.
-        Larger branches bend the slopes. ``multiplier^2 base_blocks`` up to 1 is well, up to 2 leaves some classes
+        What is trained; default: one-layer relu blocks with mean subtraction, a = 0.3 at 4 blocks, three sign steps.
+        Larger branches bend the slopes. ``multiplier^2 base_blocks`` up to 0.7 is well, up to 2 leaves some classes
         undetermined, from 4 on some are wrong (docs/theory/depth.md).
     depths : sequence of int
         At least two; further apart is better.

@@ -65,7 +65,7 @@ class Probe:
     normalisation: str = "none"
     mean_subtraction: str = "after"
     multiplier: float = 0.3
-    base_blocks: int = 8
+    base_blocks: int = 4
     optimizer: str = "sign"
     rate: float = _BASE_RATE
     steps: int = 3
