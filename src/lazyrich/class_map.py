@@ -70,7 +70,9 @@ def class_parts(report: dict[str, Any]) -> list[Table | str]:
     slopes = [["power of depth", "theory", "networks" if measured else "", "±" if measured else ""]]
     for name, value in report["slopes"].items():
         seen = measured["slopes"][name] if measured else {"slope": None, "error": None}
-        texts = [f"{number:.2f}" if number is not None else "diverges" if measured else "" for number in seen.values()]
+        texts = ["diverges" if measured else "", ""]
+        if seen["slope"] is not None:
+            texts = [f"{seen['slope']:+.2f}", f"{seen['error']:.2f}"]
         slopes.append([name.replace("_", " "), f"{value:+.2f}", *texts])
     parts.append(plain_table(slopes))
     exponent = {0.5: "1/2", 0.0: "0", None: "none"}
@@ -122,6 +124,9 @@ def plot_classes(point: tuple[float, float], measured: Sequence[MeasuredClass]) 
         axes.plot(each.alpha, each.gamma, color=colour, marker=marker, markersize=9, linestyle="none",
                   markeredgecolor="black" if each.agrees else "red", markeredgewidth=0.8 if each.agrees else 2.5,
                   zorder=5, label=label)  # fmt: skip
+    if not all(each.agrees for each in measured):
+        axes.plot([], [], color="white", marker="s", markersize=9, linestyle="none", markeredgecolor="red",
+                  markeredgewidth=2.5, label="not the class of theory")  # fmt: skip
     axes.plot(*point, marker="o", markersize=19, fillstyle="none", color="black", markeredgewidth=1.6, zorder=6,
               linestyle="none", label="asked for")  # fmt: skip
     finish(axes, logarithmic=False)
