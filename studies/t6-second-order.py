@@ -26,7 +26,7 @@ def study(kinds=KINDS, depths: Sequence[int] = (8, 16, 32, 64, 128), seeds: int 
         for (alpha, gamma), values, slope in zip(RULES, fractions, slopes, strict=True):
             shares = f"{values[0].mean():.3f} at {depths[0]} blocks, {values[-1].mean():.3f} at {depths[-1]}"
             line = f"{kind}, alpha = {alpha}, gamma = {gamma}: slope {slope.value:+.3f} ± {slope.error:.3f}"
-            lines.append(f"{line}, theory {-power * gamma:+.3f}; share {shares}")
+            lines.append(f"{line}, theory {0.0 - power * gamma:+.3f}; share {shares}")
     return lines
 
 

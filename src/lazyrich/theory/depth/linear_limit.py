@@ -129,7 +129,7 @@ def depth_limit(
     ... )
     >>> found = depth_limit(problem, alpha=1.0, gamma=0.0, depths=(4, 8, 16))
     >>> round(float(found.limit[-1]), 4), bool(found.error[-1] < 1e-3)
-    (0.3263, True)
+    (0.03, True)
     """
     depths = tuple(depths)
     if len(depths) < 3 or any(b <= a for a, b in itertools.pairwise(depths)) or depths[0] < 1:
