@@ -66,7 +66,7 @@ def run(problem: Problem, seeds: list[int], kernels: bool = False, **options: An
 def drawn(problem: Problem, seed: int, step: int = 0) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Initial weights, inputs (P, D) and label noise (P, C) of a network."""
     form, numbers = linear._take_apart(problem, False)
-    with linear._double_precision():
+    with linear.double_precision():
         weights = linear._draw_weights(form, numbers, np.array([seed], dtype=np.uint32))
         inputs, noise = linear._draw_samples(form, numbers, np.uint32(seed), step)
     return [np.asarray(layer)[0] for layer in weights], np.asarray(inputs), np.asarray(noise).T
@@ -98,7 +98,7 @@ def train_by_gradient(problem: Problem, weights: list[Any], loss_at: Any) -> lis
         return h @ weights[-1].T / (gamma(problem, d) * math.sqrt(n))
 
     history, buffers = [], [np.zeros_like(layer) for layer in weights]
-    with linear._double_precision():
+    with linear.double_precision():
         for step in range(training.steps):
             history.append(weights)
             loss = loss_at(step)

@@ -98,11 +98,12 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train real networks and record their mean curve with its standard error."""
-    from lazyrich import Study, load_study
+    from lazyrich import load_study
     from lazyrich import train as run
+    from lazyrich.problem.files import TrainedStudy
 
     _check_outputs(output, plot)
-    problem = load_study(file, Study).problem
+    problem = load_study(file, TrainedStudy).problem
     with _progress(f"training {seeds} networks", quiet) as progress, _blaming(file):
         trajectory = run(problem, seeds, kernels=kernels, progress=progress)
     _deliver(trajectory, json, output, plot)
@@ -163,7 +164,8 @@ def transfer(
     quiet: Quiet = False,
 ) -> None:
     """Find the best learning rate at every size, and tell whether it moves."""
-    from lazyrich import Study, load_study
+    from lazyrich import load_study
+    from lazyrich.problem.files import TrainedStudy
     from lazyrich.storage import write_whole
     from lazyrich.transfer.analysis import analyse
     from lazyrich.transfer.report import best_rows, move_rows, report_page, verdict
@@ -171,7 +173,7 @@ def transfer(
 
     _check_outputs(None, plot)
     _check_table(table)
-    study = load_study(file, Study)
+    study = load_study(file, TrainedStudy)
     folder = results or Path("results") / file.stem
     with _resumable(folder), _progress("working", quiet) as progress, _blaming(file):
         sweep = run_sweep(
@@ -309,6 +311,47 @@ def rules(
     from lazyrich.tables import rules_parts
 
     for part in rules_parts(report):
+        if isinstance(part, str):
+            print(part)
+        else:
+            _print_table(part)
+
+
+@app.command()
+def classify(
+    alpha: Annotated[float, typer.Option("--alpha", help="Exponent of the branch factor, L^-alpha.")],
+    gamma: Annotated[float, typer.Option("--gamma", help="Exponent of the normalised rate, L^-gamma.")],
+    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, adam, sign.")] = "adam",
+    measure: Annotated[bool, typer.Option("--measure", help="Train networks at four depths, too.")] = False,
+    json: AsJson = False,
+    plot: Plot = None,
+    quiet: Quiet = False,
+) -> None:
+    """Tell the class of a depth rule: stable, trivial, faithful, learning features, diverse."""
+    from lazyrich.class_map import GRID, class_parts, class_report, plot_classes
+    from lazyrich.problem.parametrization import known_name
+
+    _check_outputs(None, plot)
+    known_name("--optimizer", optimizer, ("sgd", "adam", "sign"))
+    point = (alpha, gamma)
+    report, found = class_report(alpha, gamma, optimizer, None, []), []
+    if measure:
+        from lazyrich.simulation.residual.classification import measure_classes
+        from lazyrich.simulation.residual.probe import Probe
+
+        # a figure shows the whole plane
+        points = [point, *(each for each in GRID if plot is not None)]
+        with _progress("training", quiet) as progress:
+            found = measure_classes(points, Probe(optimizer=optimizer), progress=progress)
+        report = class_report(alpha, gamma, optimizer, found[0], found[1:])
+    if plot is not None:
+        from lazyrich.plots import save_figure
+
+        save_figure(plot_classes(point, found[1:]), plot)
+    if json:
+        _print_json(report)
+        return
+    for part in class_parts(report):
         if isinstance(part, str):
             print(part)
         else:

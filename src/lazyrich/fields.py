@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     import xarray
 
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
-_LONG_NAMES = LOSSES | {
-    "feature_kernel": "feature kernel H",
-    "gradient_kernel": "gradient kernel G",
-    "error_kernel": "weight error kernel C_v",
-    "sample_error_kernel": "sample error kernel C_Delta",
-    "feature_response": "response of h to a source in g",
-    "gradient_response": "response of g to a source in h",
-}
+ACCURACIES = {"train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
+_LONG_NAMES = (
+    LOSSES
+    | ACCURACIES
+    | {
+        "feature_kernel": "feature kernel H",
+        "gradient_kernel": "gradient kernel G",
+        "error_kernel": "weight error kernel C_v",
+        "sample_error_kernel": "sample error kernel C_Delta",
+        "feature_response": "response of h to a source in g",
+        "gradient_response": "response of g to a source in h",
+    }
+)
 _LOSS_UNITS = "mean squared error of the targets as trained on"
 
 
@@ -68,6 +73,36 @@ def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping
         variables["target_mean"] = ("output", loaded.target_mean, {"long_name": "mean of the target in its own units"})
         variables["target_std"] = ("output", loaded.target_std, {"long_name": "what one unit of target stands for"})
     return xarray.Dataset(variables, coordinates)
+
+
+def label_curves(
+    curves: Mapping[str, np.ndarray], steps: np.ndarray, networks: Sequence[int], loss: str
+) -> xarray.Dataset:
+    """Mean curves over networks with their standard errors (``.._sem``), and each network's own (``.._of_seed``).
+
+    Parameters
+    ----------
+    curves : dict of ndarray
+        Losses and accuracies, shape (networks, records).
+    steps : ndarray of int
+        The steps at which they were recorded.
+    networks : sequence of int
+        Their numbers.
+    loss : str
+        ``"cross-entropy"`` or ``"mse"``.
+    """
+    import xarray
+
+    units = "cross-entropy in nats" if loss == "cross-entropy" else _LOSS_UNITS
+    variables = {}
+    for name, values in curves.items():
+        attributes = {"long_name": _LONG_NAMES[name], "units": units if name in LOSSES else "share of the samples"}
+        many = len(networks) > 1
+        sem = values.std(axis=0, ddof=1) / np.sqrt(len(networks)) if many else np.full(len(steps), np.nan)
+        variables[name] = ("step", values.mean(axis=0), attributes)
+        variables[f"{name}_sem"] = ("step", sem, attributes)
+        variables[f"{name}_of_seed"] = (("seed", "step"), values, attributes)
+    return xarray.Dataset(variables, {"step": steps, "seed": list(networks)})
 
 
 def _pad(values: np.ndarray, steps: int, axis: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrich.fields import LOSSES
+from lazyrich.fields import ACCURACIES, LOSSES
 from lazyrich.storage import write_whole
 
 if TYPE_CHECKING:
@@ -45,24 +45,32 @@ def _spans_decade(values: Sequence[np.ndarray]) -> bool:
 
 
 def _unit(trajectory: Trajectory) -> str:
+    if trajectory.data["train_loss"].attrs["units"].startswith("cross-entropy"):
+        return trajectory.data["train_loss"].attrs["units"]
     return "mean squared error" + (", standardised targets" if "target_std" in trajectory.data else "")
 
 
 def plot_trajectory(trajectory: Trajectory) -> Figure:
-    """Losses over steps, with bands of one standard error for trained networks."""
-    losses = [name for name in LOSSES if name in trajectory.data]
-    figure, grid = _new_figure(1, 1, 4.2)
-    axes = grid[0, 0]
-    for name, colour in zip(losses, COLOURS, strict=False):
-        values = trajectory.data[name].values
-        axes.plot(trajectory.steps, values, color=colour, label=LOSSES[name])
-        if f"{name}_sem" in trajectory.data:
-            sem = trajectory.data[f"{name}_sem"].values
-            axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
-    finish(axes, _spans_decade([trajectory.data[name].values for name in losses]))
+    """Losses over steps, and accuracies below, with bands of one standard error for trained networks."""
+    shown = [
+        {name: label for name, label in curves.items() if name in trajectory.data} for curves in (LOSSES, ACCURACIES)
+    ]
+    panels = [curves for curves in shown if curves]
+    figure, grid = _new_figure(len(panels), 1, 4.2 + 2.4 * (len(panels) - 1))
+    for axes, curves in zip(grid[:, 0], panels, strict=True):
+        for (name, label), colour in zip(curves.items(), COLOURS, strict=False):
+            values = trajectory.data[name].values
+            axes.plot(trajectory.steps, values, color=colour, label=label)
+            if f"{name}_sem" in trajectory.data:
+                sem = trajectory.data[f"{name}_sem"].values
+                axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
+        of_losses = curves is panels[0]
+        finish(axes, of_losses and _spans_decade([trajectory.data[name].values for name in curves]))
+        axes.set_ylabel(_unit(trajectory) if of_losses else "share of samples right")
+        axes.legend(frameon=False)
     origin = "predicted" if trajectory.source == "theory" else f"{trajectory.statistics['networks']} trained networks"
-    axes.set(xlabel="step", ylabel=_unit(trajectory), title=f"{origin}: {trajectory.outcome}")
-    axes.legend(frameon=False)
+    grid[0, 0].set_title(f"{origin}: {trajectory.outcome}")
+    grid[-1, 0].set_xlabel("step")
     return figure
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from lazyrich.fields import LOSSES
+from lazyrich.fields import ACCURACIES, LOSSES
 
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison
@@ -28,17 +28,17 @@ def number(value: np.floating | np.ndarray, digits: int = 4) -> str:
 
 
 def trajectory_table(trajectory: Trajectory) -> Table:
-    """Losses at some steps, with standard errors where there are any."""
-    losses = [name for name in LOSSES if name in trajectory.data]
+    """Losses and accuracies at some steps, with standard errors where there are any."""
+    labels = {name: label for name, label in (LOSSES | ACCURACIES).items() if name in trajectory.data}
     table = Table(
         title=f"{trajectory.source}: {trajectory.outcome}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
     table.add_column("step", justify="right", no_wrap=True)
-    for name in losses:
-        table.add_column(LOSSES[name], justify="right")
+    for label in labels.values():
+        table.add_column(label, justify="right")
     for step in shown_steps(len(trajectory.steps)):
-        row = [str(step)]
-        for name in losses:
+        row = [str(trajectory.steps[step])]
+        for name in labels:
             text = number(trajectory.data[name].values[step])
             if f"{name}_sem" in trajectory.data:
                 text += f" ± {number(trajectory.data[f'{name}_sem'].values[step])}"

@@ -32,16 +32,20 @@ class Outcome:
         ``"finished"``, ``"diverged"`` or ``"interrupted"``.
     step : int or None
         The first step without a result, unless finished.
+    layer : int or None
+        Where numbers first stopped being finite, if that was seen: 0 is the input layer, l a block, L + 1 the output.
     """
 
     kind: Literal["finished", "diverged", "interrupted"] = "finished"
     step: int | None = None
+    layer: int | None = None
 
     def __str__(self) -> str:
         if self.kind == "finished":
             return "finished"
         advice = "; lower the learning rate" if self.kind == "diverged" else ""
-        return f"{self.kind} at step {self.step}{advice}"
+        place = "" if self.layer is None else f" in layer {self.layer}"
+        return f"{self.kind} at step {self.step}{place}{advice}"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -64,7 +68,8 @@ class Trajectory:
         output, step_prime, output_prime): ``feature_kernel`` H, ``gradient_kernel`` G, and without levels
         ``error_kernel`` C_v and ``sample_error_kernel`` C_Delta. Of trained networks these are means over seeds, with
         ``.._sem`` their standard errors and ``.._of_seed`` each network's losses. Steps after a divergence are missing
-        (NaN). Losses are in units of the standardised targets; ``target_std`` (output) undoes it.
+        (NaN). Losses are in units of the standardised targets; ``target_std`` (output) undoes it. Of residual networks:
+        ``train_loss``, ``test_loss``, ``train_accuracy`` and ``test_accuracy`` at the steps that were recorded.
     problem : Problem, or another kind of problem
     source : str
         ``"theory"`` or ``"training"``.
@@ -84,7 +89,7 @@ class Trajectory:
 
     @property
     def steps(self) -> np.ndarray:
-        """0 to steps - 1."""
+        """The steps with a result: 0 to steps - 1; of residual networks those that were recorded."""
         return self.data["step"].values
 
     @property
@@ -107,6 +112,8 @@ class Trajectory:
                 content[sem] = plain(self.data[sem].values) if sem in self.data else None
         content["outcome"] = self.outcome.kind
         content["step"] = self.outcome.step
+        if self.outcome.layer is not None:
+            content["layer"] = self.outcome.layer
         content["statistics"] = {key: plain(value) for key, value in self.statistics.items()}
         content["versions"] = self.provenance
         return content

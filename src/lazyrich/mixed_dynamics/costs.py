@@ -194,7 +194,7 @@ class Custom:
 
     def __call__(self, product: np.ndarray) -> tuple[float, np.ndarray]:
         """The cost itself and its gradient."""
-        from lazyrich.simulation.linear import double_precision
+        from lazyrich.simulation.precision import double_precision
 
         with double_precision():
             value, gradient = self._compiled(product.astype(self._dtype))

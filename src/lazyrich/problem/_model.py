@@ -24,6 +24,7 @@ _UNION_TAGS = set(
         "power-law",
         "spectrum",
         "dataset",
+        "teacher",
         "str",
         "int",
         "float",

@@ -40,6 +40,8 @@ class AnyProblem(Model):
         What the kind is called in a message.
     verbs : str
         The commands that answer this kind of problem.
+    methods : tuple of str
+        How a transfer study of this kind can be answered: ``"theory"``, ``"training"``.
     alternatives : tuple of tuple of str
         Keys that exclude each other: setting one of them removes the others.
     """
@@ -47,6 +49,7 @@ class AnyProblem(Model):
     curves: ClassVar[tuple[str, ...]]
     title: ClassVar[str]
     verbs: ClassVar[str]
+    methods: ClassVar[tuple[str, ...]]
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     def with_values(self, values: Mapping[str, Any]) -> Self:

@@ -11,13 +11,16 @@ import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem._model import Model, invalid
+from lazyrich.problem._model import Model, invalid, shown
 from lazyrich.problem.base import AnyProblem, AnyStudy, Axes, quoted_keys
 from lazyrich.problem.data import Data
 from lazyrich.problem.diagram import MatrixStudy
 from lazyrich.problem.network import Count, Network, Positive, integral, listed
 from lazyrich.problem.problem import Problem
+from lazyrich.problem.residual import ResidualData, ResidualNetwork, ResidualProblem, ResidualTraining
 from lazyrich.problem.training import Training
+
+TrainedProblem = Problem | ResidualProblem
 
 _MOST_RATES = 1000
 
@@ -124,17 +127,37 @@ class Transfer(Model):
 StudyT = TypeVar("StudyT", bound=AnyStudy)
 
 
-class Study(AnyStudy):
+class TrainedStudy(AnyStudy):
+    """A study of networks that can be trained: a problem and, if given, over what to transfer its rate."""
+
+    kind: ClassVar[type[Problem] | type[ResidualProblem]]
+    paths: ClassVar = ("data.path",)
+
+    transfer: Transfer | None = None
+
+    @property
+    def problem(self) -> TrainedProblem:
+        """The base problem."""
+        return self.kind(**{table: getattr(self, table) for table in self.kind.model_fields})
+
+    def check(self) -> None:
+        """Raise where the tables contradict each other."""
+        self.transfer_points()
+
+    def transfer_points(self) -> list[tuple[dict[str, Any], TrainedProblem]]:
+        """Every combination of the axes to transfer over with its problem; the base first."""
+        return self.combinations(self.transfer.axes if self.transfer else {}, "transfer.axes")
+
+
+class Study(TrainedStudy):
     """A study of deep linear networks: a problem and, if given, what to compare and over what to transfer."""
 
     kind: ClassVar = Problem
-    paths: ClassVar = ("data.path",)
 
     network: Network
     data: Data
     training: Training
     compare: Compare = Compare()
-    transfer: Transfer | None = None
 
     @property
     def problem(self) -> Problem:
@@ -144,15 +167,31 @@ class Study(AnyStudy):
     def check(self) -> None:
         """Raise where the tables contradict each other."""
         self.problems()
-        self.transfer_points()
+        super().check()
 
     def problems(self) -> list[tuple[dict[str, Any], Problem]]:
         """Every combination of the axes to compare with its problem; one entry without axes."""
         return self.combinations(self.compare.axes, "compare.axes")
 
-    def transfer_points(self) -> list[tuple[dict[str, Any], Problem]]:
-        """Every combination of the axes to transfer over with its problem; the base first."""
-        return self.combinations(self.transfer.axes if self.transfer else {}, "transfer.axes")
+
+class TrainingTransfer(Transfer):
+    """The ``[transfer]`` table of a problem that only training answers."""
+
+    by: Literal["training"] = "training"
+
+
+class ResidualStudy(TrainedStudy):
+    """A study of residual networks."""
+
+    kind: ClassVar = ResidualProblem
+
+    network: ResidualNetwork
+    data: ResidualData
+    training: ResidualTraining
+    transfer: TrainingTransfer | None = None
+
+
+_KINDS: Mapping[str, type[AnyStudy]] = {"residual": ResidualStudy}
 
 
 def point_label(values: dict[str, Any]) -> str:
@@ -161,8 +200,22 @@ def point_label(values: dict[str, Any]) -> str:
 
 
 def study_kind(tables: Mapping[str, Any]) -> type[AnyStudy]:
-    """Which kind of study some tables describe."""
-    return MatrixStudy if "matrix" in tables else Study
+    """Which kind of study some tables describe; of deep linear networks, if they do not say it.
+
+    Raises
+    ------
+    LazyrichError
+        When there is no such kind.
+    """
+    if "matrix" in tables:
+        return MatrixStudy
+    network = tables.get("network")
+    if not isinstance(network, Mapping) or "kind" not in network:
+        return Study
+    if not isinstance(network["kind"], str) or network["kind"] not in _KINDS:
+        what, known = f"unknown kind {shown(network['kind'])}", " or ".join(f"'{name}'" for name in _KINDS)
+        raise LazyrichError("network.kind", what, f"choose {known}, or remove it for deep linear networks")
+    return _KINDS[network["kind"]]
 
 
 def _seen_from(tables: dict[str, Any], folder: Path, paths: Sequence[str]) -> None:
@@ -211,7 +264,10 @@ def load_study(path: str | Path, kind: type[StudyT] = AnyStudy) -> StudyT:
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         reason = "too deep" if isinstance(error, RecursionError) else str(error)[:160].partition(";")[0]
         raise LazyrichError(str(path), f"not valid TOML ({reason})", "correct the file") from None
-    found = study_kind(tables)
+    try:
+        found = study_kind(tables)
+    except LazyrichError as error:
+        raise error.inside(str(path), joint=": ") from None
     if not issubclass(found, kind):
         what, verbs = found.kind.title, found.kind.verbs
         raise LazyrichError(str(path), f"describes a problem of the kind {what}", f"use lazyrich {verbs}")

@@ -41,6 +41,7 @@ class Problem(AnyProblem):
     curves: ClassVar = ("test_loss", "train_loss")
     title: ClassVar = "deep linear network"
     verbs: ClassVar = "predict, train, compare or transfer"
+    methods: ClassVar = ("theory", "training")
     alternatives: ClassVar = (("network.branch", "network.beta0"),)
 
     network: Network
@@ -68,6 +69,11 @@ class Problem(AnyProblem):
                 "data.samples",
             )
         return self
+
+    @property
+    def has_test_loss(self) -> bool:
+        """Whether there are samples that training does not see."""
+        return not isinstance(self.data, DatasetData)
 
     def with_rate(self, rate: float) -> Problem:
         """A copy whose largest learning rate is `rate`; a list over steps or values per layer keep their shape.

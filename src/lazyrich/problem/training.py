@@ -94,14 +94,14 @@ class Training(Model):
         if isinstance(self.learning_rate, list):
             return np.tile(np.asarray(self.learning_rate, dtype=float), (blocks + 2, 1))
         layers = np.asarray(per_layer(self.learning_rate, blocks))
-        return layers[:, None] * _schedule(self.schedule, self.steps, self.warmup or 0)
+        return layers[:, None] * schedule_factors(self.schedule, self.steps, self.warmup or 0)
 
     def weight_decays(self, blocks: int) -> list[float]:
         """Decay at every layer, length ``blocks + 2``."""
         return per_layer(self.weight_decay, blocks)
 
 
-def _schedule(name: str, steps: int, warmup: int) -> np.ndarray:
+def schedule_factors(name: str, steps: int, warmup: int) -> np.ndarray:
     """The factor on the rate at steps 0 to steps - 1."""
     step = np.arange(steps, dtype=float)
     if name == "constant":

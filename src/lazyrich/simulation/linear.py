@@ -22,6 +22,7 @@ import psutil
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem, output_scale
 from lazyrich.problem.spectrum import find_modes, input_dimension, output_count
+from lazyrich.simulation.precision import double_precision
 
 _CHUNK = 16  # steps per compiled call: progress and Ctrl-C come between calls
 
@@ -261,15 +262,6 @@ def _mean_products(vectors: np.ndarray) -> np.ndarray:
     rows = np.moveaxis(vectors, 1, 2).reshape(seeds, levels, steps * outputs, count)
     products = rows @ np.swapaxes(rows, 2, 3)
     return np.divide(products, count, out=products)
-
-
-def double_precision() -> Any:
-    """A context in which JAX computes in float64; the user's own setting stays as it is."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64  # pyright: ignore[reportAttributeAccessIssue]  # older JAX
-
-    return enable_x64(True)
 
 
 @partial(jax.jit, static_argnums=0)

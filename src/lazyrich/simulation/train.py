@@ -12,29 +12,31 @@ from lazyrich.errors import LazyrichError
 from lazyrich.fields import lay_out
 from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.problem import DIVERGENCE_FACTOR
+from lazyrich.problem.residual import ResidualProblem
 from lazyrich.simulation.linear import BatchResult, run_networks
+from lazyrich.simulation.residual.records import train_residual
 from lazyrich.trajectory import Interrupted, Outcome, Trajectory
 
 _MOST_NETWORKS = 1_000_000
 
 
 def train(
-    problem: Problem,
+    problem: Problem | ResidualProblem,
     seeds: int | Sequence[int] = 16,
     *,
     kernels: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> Trajectory:
-    """Train networks of the problem's own size and record what the theory predicts.
+    """Train networks of the problem's own size and record what the theory predicts, or the curves of the problem.
 
     Parameters
     ----------
-    problem : Problem
+    problem : Problem or ResidualProblem
     seeds : int or sequence of int
         Networks to train, numbered from 0, or their numbers. Network s draws its weights and data from
         ``training.seed`` and s alone.
     kernels : bool
-        Also record the kernels between all pairs of steps (memory grows as steps^2).
+        Also record the kernels between all pairs of steps (memory grows as steps^2); of deep linear networks only.
     progress : callable, optional
         Called with network-steps done and network-steps in all.
 
@@ -42,7 +44,8 @@ def train(
     -------
     Trajectory
         Means over networks with standard errors. From the first step at which a network's loss exceeds 10^6 times its
-        initial value, or is not finite, nothing is given and the outcome is "diverged".
+        initial value, or is not finite, nothing is given and the outcome is "diverged"; for residual networks with the
+        layer where numbers stopped being finite.
 
     Raises
     ------
@@ -64,6 +67,10 @@ def train(
     (10,)
     """
     numbers = _numbers(seeds)
+    if isinstance(problem, ResidualProblem):
+        if kernels:
+            raise LazyrichError("kernels", "are recorded of deep linear networks only", "leave them out")
+        return train_residual(problem, numbers, progress)
     started = time.perf_counter()
     batches: list[BatchResult] = []
     moments = _KernelMoments()

@@ -233,7 +233,8 @@ def _trend(
     prediction = theory = None
     if target is not None:
         prediction = extrapolate(sizes, optima, target, kind="depth" if axis == "network.blocks" else "width")
-        theory = _theory_at(sweep, fixed | {axis: target}, members[-1].at)
+        if sweep.targets:
+            theory = _theory_at(sweep, fixed | {axis: target}, members[-1].at)
     by, at = members[0].by, members[0].at
     return Trend(axis, fixed, by, at, sizes, optima, drift(sizes, optima, regrets), target, prediction, theory)
 

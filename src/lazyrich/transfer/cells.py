@@ -8,11 +8,12 @@ import time
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from lazyrich.problem import Problem
+from lazyrich.problem.files import TrainedProblem, study_kind
 
 # The parts of the package whose code decides what a cell's result is.
 _DECIDING = ("problem/**/*.py", "theory/**/*.py", "simulation/**/*.py", "mixed_dynamics/**/*.py", "transfer/*_work.py")
@@ -62,19 +63,19 @@ class Cell:
             ``diverged``, shape (rates, networks): the step of divergence, or -1. ``seconds``: the time it took.
         """
         started = time.perf_counter()
-        problem = Problem(**self.problem)
         if self.by == "theory":
             from lazyrich.transfer.theory_work import losses_by_theory
 
-            result = losses_by_theory(problem, self.rates, self.at, self.loss)
+            result = losses_by_theory(Problem(**self.problem), self.rates, self.at, self.loss)
         else:
             from lazyrich.transfer.training_work import losses_by_training
 
+            problem = cast(TrainedProblem, study_kind(self.problem).kind(**self.problem))
             result = losses_by_training(problem, self.rates, self.at, self.loss, self.seeds)
         return {**result, "seconds": np.asarray(time.perf_counter() - started)}
 
 
-def data_hash(problem: Problem) -> str:
+def data_hash(problem: TrainedProblem) -> str:
     """Hash of the content of a problem's data file; empty without one."""
     path = getattr(problem.data, "path", None)
     return "" if path is None else file_hash(path)

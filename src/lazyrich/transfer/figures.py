@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from lazyrich.transfer.analysis import Analysis, Best
 
 _MOST_PANELS = 8
+# Losses beyond so many times the largest one at the smallest rate are about to diverge, and not shown.
+_SHOWN_ABOVE = 3.0
 
 
 def plot_losses(analysis: Analysis) -> Figure:
@@ -36,10 +38,13 @@ def plot_losses(analysis: Analysis) -> Figure:
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(5.6 * columns + 0.6, 3.9 * rows + 0.3), layout="constrained")
     grid = np.ravel(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True))
+    lowest, top = np.inf, 0.0
     for axes, (title, members) in zip(grid, shown, strict=False):
         for index, each in enumerate(members):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             mean = each.losses.mean(axis=1)
+            finite = mean[np.isfinite(mean)]
+            lowest, top = min([lowest, *finite]), max([top, *(_SHOWN_ABOVE * finite[:1])])
             label = named({line_axis: each.axes[line_axis]}) if line_axis else "loss"
             axes.plot(each.rates, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=label)
             if each.losses.shape[1] > 1:
@@ -55,6 +60,8 @@ def plot_losses(analysis: Analysis) -> Figure:
         axes.legend(frameon=False, fontsize="small")
     for axes in grid[len(shown) :]:
         axes.set_visible(False)
+    if 0 < top < grid[0].get_ylim()[1]:
+        grid[0].set_ylim(max(0.7 * lowest, grid[0].get_ylim()[0]), top)
     return figure
 
 

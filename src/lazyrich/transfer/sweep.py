@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem import DatasetData, Problem, Study
+from lazyrich.problem import DatasetData
 from lazyrich.problem.datasets import load_data
-from lazyrich.problem.files import Transfer
+from lazyrich.problem.files import TrainedProblem, TrainedStudy, Transfer
+from lazyrich.problem.residual import ResidualProblem
 from lazyrich.storage import write_whole
 from lazyrich.transfer.cells import Cell, data_hash
 from lazyrich.transfer.engine import run_cells
@@ -35,13 +36,13 @@ class Point:
     ----------
     values : dict
         Axis to value.
-    problem : Problem
+    problem : Problem or ResidualProblem
     at : tuple of int
         Steps at which the loss is read.
     """
 
     values: dict[str, Any]
-    problem: Problem
+    problem: TrainedProblem
     at: tuple[int, ...]
 
 
@@ -69,7 +70,7 @@ class Sweep:
 
     Attributes
     ----------
-    study : Study
+    study : TrainedStudy
     points : list of Point
         The base first.
     grids : dict
@@ -80,7 +81,7 @@ class Sweep:
         Time that the cells of each method took, added up over workers.
     """
 
-    study: Study
+    study: TrainedStudy
     points: list[Point]
     targets: list[Point]
     grids: dict[tuple[int, Method], Grid]
@@ -156,7 +157,7 @@ def column(values: list[Any]) -> np.ndarray:
 
 
 def run_sweep(
-    study: Study,
+    study: TrainedStudy,
     folder: str | Path,
     *,
     name: str = "study",
@@ -170,7 +171,7 @@ def run_sweep(
 
     Parameters
     ----------
-    study : Study
+    study : TrainedStudy
         With a ``[transfer]`` table.
     folder : str or Path
         Where every finished cell is kept; a run that was ended is continued from there.
@@ -190,17 +191,21 @@ def run_sweep(
     Raises
     ------
     LazyrichError
-        For a study without transfer table, a step that is never reached, a loss that does not exist, a folder of
-        another study, a scheduler that does not answer.
+        For a study without transfer table, a method that does not answer it, a step that is never reached, a loss that
+        does not exist, a folder of another study, a scheduler that does not answer.
     """
     transfer = study.transfer
     if transfer is None:
         raise LazyrichError("transfer", "missing", "add a [transfer] table with rates and axes")
+    chosen = by or transfer.by
+    methods: list[Method] = ["theory", "training"] if chosen == "both" else [chosen]
+    for method in methods:
+        if method not in study.kind.methods:
+            what = f"there is no {method} of this problem, a {study.kind.title}"
+            raise LazyrichError("transfer.by", what, f"use {' or '.join(map(repr, study.kind.methods))}")
     points = plan_points(study)
     targets = plan_targets(study, points)
     everything = [*points, *targets]
-    chosen = by or transfer.by
-    methods: list[Method] = ["theory", "training"] if chosen == "both" else [chosen]
     store = ResultStore(Path(folder), name)
     rates: dict[tuple[int, Method], list[float]] = {
         (position, method): transfer.rate_grid() for position in range(len(points)) for method in methods
@@ -220,11 +225,11 @@ def run_sweep(
     return Sweep(study, points, targets, grids, seconds)
 
 
-def _steps_read(transfer: Transfer, problem: Problem) -> tuple[int, ...]:
+def _steps_read(transfer: Transfer, problem: TrainedProblem) -> tuple[int, ...]:
     return tuple(transfer.at) if transfer.at is not None else (problem.training.steps - 1,)
 
 
-def plan_points(study: Study) -> list[Point]:
+def plan_points(study: TrainedStudy) -> list[Point]:
     """The points of a transfer study, checked."""
     transfer = study.transfer
     assert transfer is not None
@@ -234,18 +239,28 @@ def plan_points(study: Study) -> list[Point]:
         if max(at) >= problem.training.steps:
             what = f"step {max(at)} is not reached with training.steps = {problem.training.steps}"
             raise LazyrichError("transfer.at", what, "read the loss at earlier steps, or train longer")
-        if transfer.loss == "test" and isinstance(problem.data, DatasetData):
-            raise LazyrichError("transfer.loss", "a data set has no test loss", "set loss = 'train'")
-        if isinstance(problem.data, DatasetData):
+        if transfer.loss == "test" and not problem.has_test_loss:
+            remedy = " or data.test_fraction" if isinstance(problem, ResidualProblem) else ""
+            raise LazyrichError("transfer.loss", "a data set has no test loss", f"set loss = 'train'{remedy}")
+        if isinstance(problem, ResidualProblem):
+            from lazyrich.transfer.training_work import check_residual
+
+            check_residual(problem)
+        elif isinstance(problem.data, DatasetData):
             load_data(problem.data)  # a file that cannot be used is said before any work
         points.append(Point(values, problem, at))
     return points
 
 
-def plan_targets(study: Study, points: list[Point]) -> list[Point]:
-    """The points of sizes that are asked for but not run: each target with every combination of the other axes."""
+def plan_targets(study: TrainedStudy, points: list[Point]) -> list[Point]:
+    """The points of sizes that are asked for but not run: each target with every combination of the other axes.
+
+    Without a theory there is nothing to do for them.
+    """
     transfer = study.transfer
     assert transfer is not None
+    if "theory" not in study.kind.methods:
+        return []
     found: dict[str, Point] = {}
     for axis, target in transfer.targets.items():
         for point in points:
@@ -274,8 +289,8 @@ def _plan_cells(
         longest = max((points[position].problem for position, _ in members), key=lambda each: each.training.steps)
         data = data_hash(longest)
         at = tuple(sorted({step for position, _ in members for step in points[position].at}))
-        for first in range(0, len(grid), _RATES_PER_CELL):
-            chunk = grid[first : first + _RATES_PER_CELL]
+        for part in np.array_split(grid, -(-len(grid) // _RATES_PER_CELL)):
+            chunk = tuple(part.tolist())  # of one length as far as possible: programs are compiled for each
             cells.append(Cell(method, longest.to_dict(), chunk, at, loss, seeds if method == "training" else 0, data))
             places.append(members)
     return cells, places

@@ -5,19 +5,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import psutil
 
 from lazyrich.problem import Problem
+from lazyrich.problem.files import TrainedProblem
+from lazyrich.problem.residual import ResidualProblem
 from lazyrich.simulation.linear import run_networks
+from lazyrich.simulation.residual.data import load_samples
+from lazyrich.simulation.residual.memory import fit_into_memory
+from lazyrich.simulation.residual.program import program_of
+from lazyrich.simulation.residual.training import train_networks
 from lazyrich.simulation.train import first_divergence
 
 
 def losses_by_training(
-    problem: Problem, rates: Sequence[float], at: Sequence[int], loss: str, seeds: int
+    problem: TrainedProblem, rates: Sequence[float], at: Sequence[int], loss: str, seeds: int
 ) -> dict[str, np.ndarray]:
     """Losses at steps `at` for every rate and network; see :meth:`Cell.execute` for the result.
 
     Rates and seeds are one batch of networks. Network s has the same weights and data at every rate.
     """
+    if isinstance(problem, ResidualProblem):
+        return _residual(problem, rates, at, loss, seeds)
+    return _linear(problem, rates, at, loss, seeds)
+
+
+def check_residual(problem: ResidualProblem) -> None:
+    """Refuse data that cannot be used, and networks that do not fit into memory, before any work."""
+    samples = load_samples(problem)
+    fit_into_memory(problem, program_of(problem), samples, psutil.virtual_memory().available // 2)
+
+
+def _residual(
+    problem: ResidualProblem, rates: Sequence[float], at: Sequence[int], loss: str, seeds: int
+) -> dict[str, np.ndarray]:
+    members = [
+        (one, seed) for one in [problem.with_rate(rate).cut_to(max(at) + 1) for rate in rates] for seed in range(seeds)
+    ]
+    groups = list(train_networks(members, at=at, parts=[loss]))
+    values = np.concatenate([group.curves[f"{loss}_loss"] for group in groups])
+    first = np.concatenate([group.diverged for group in groups])
+    losses = values.reshape(len(rates), seeds, len(at)).transpose(0, 2, 1)
+    return {"losses": losses, "diverged": np.where(first < max(at) + 1, first, -1).reshape(len(rates), seeds)}
+
+
+def _linear(
+    problem: Problem, rates: Sequence[float], at: Sequence[int], loss: str, seeds: int
+) -> dict[str, np.ndarray]:
     base = problem.with_rate(1.0).cut_to(max(at) + 1)
     factors = [rate for rate in rates for _ in range(seeds)]
     batches = list(run_networks(base, list(range(seeds)) * len(rates), kernels=False, rate_factors=factors))

@@ -1,0 +1,1 @@
+"""Residual networks that are really trained."""
