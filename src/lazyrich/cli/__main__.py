@@ -1,0 +1,5 @@
+"""``python -m lazyrich.cli``."""
+
+from lazyrich.cli import main
+
+main()

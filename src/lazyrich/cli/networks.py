@@ -1,0 +1,194 @@
+"""Predict, train, compare and transfer."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lazyrich.cli.shared import (
+    AsJson,
+    Kernels,
+    Output,
+    Plot,
+    ProblemFile,
+    Quiet,
+    Results,
+    Scheduler,
+    TableFile,
+    Workers,
+    app,
+    blaming,
+    check_outputs,
+    check_table,
+    deliver,
+    print_json,
+    print_table,
+    progress_bar,
+    resumable,
+)
+
+if TYPE_CHECKING:
+    from lazyrich.comparison import Comparison
+
+
+class By(StrEnum):
+    """How a transfer study is answered."""
+
+    THEORY = "theory"
+    TRAINING = "training"
+    BOTH = "both"
+
+
+@app.command()
+def predict(
+    file: ProblemFile, json: AsJson = False, output: Output = None, plot: Plot = None, quiet: Quiet = False
+) -> None:
+    """Predict the training curve, without training."""
+    from lazyrich import Study, load_study
+    from lazyrich import predict as solve
+
+    check_outputs(output, plot)
+    problem = load_study(file, Study).problem
+    with progress_bar("predicting", quiet) as progress, blaming(file):
+        trajectory = solve(problem, progress=progress)
+    deliver(trajectory, json, output, plot)
+
+
+@app.command()
+def train(
+    file: ProblemFile,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=10**6, help="Networks to train.")] = 16,
+    json: AsJson = False,
+    output: Output = None,
+    plot: Plot = None,
+    kernels: Kernels = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train real networks and record their mean curve with its standard error."""
+    from lazyrich import load_study
+    from lazyrich import train as run
+    from lazyrich.problem.files import TrainedStudy
+
+    check_outputs(output, plot)
+    problem = load_study(file, TrainedStudy).problem
+    with progress_bar(f"training {seeds} networks", quiet) as progress, blaming(file):
+        trajectory = run(problem, seeds, kernels=kernels, progress=progress)
+    deliver(trajectory, json, output, plot)
+
+
+@app.command()
+def compare(
+    file: ProblemFile,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", min=2, max=10**6, help="Networks to train per problem; default: the study's."),
+    ] = None,
+    json: AsJson = False,
+    output: Output = None,
+    plot: Plot = None,
+    kernels: Kernels = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict, train, and tell how many standard errors apart they are."""
+    from lazyrich import Study, load_study
+    from lazyrich import compare as set_beside
+    from lazyrich import predict as solve
+    from lazyrich import train as run
+    from lazyrich.comparison import plot_all, save_comparisons
+    from lazyrich.problem.files import point_label
+
+    check_outputs(output, plot)
+    study = load_study(file, Study)
+    comparisons = []
+    for point, problem in study.problems():
+        label = point_label(point)
+        with progress_bar(f"predicting {label}", quiet) as progress, blaming(file):
+            predicted = solve(problem, progress=progress)
+        networks = seeds or study.compare.seeds
+        with progress_bar(f"training {networks} networks {label}", quiet) as progress, blaming(file):
+            trained = run(problem, networks, kernels=kernels, progress=progress)
+        comparisons.append(set_beside(predicted, trained, label))
+    if output is not None:
+        save_comparisons(comparisons, output)
+    if plot is not None:
+        plot_all(comparisons, plot)
+    if json:
+        print_json({"comparisons": [comparison.to_json() for comparison in comparisons]})
+    else:
+        _print_comparisons(comparisons)
+
+
+@app.command()
+def transfer(
+    file: ProblemFile,
+    by: Annotated[By | None, typer.Option("--by", help="Overrides transfer.by of the study.")] = None,
+    json: AsJson = False,
+    results: Results = None,
+    plot: Plot = None,
+    table: TableFile = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    quiet: Quiet = False,
+) -> None:
+    """Find the best learning rate at every size, and tell whether it moves."""
+    from lazyrich import load_study
+    from lazyrich.problem.files import TrainedStudy
+    from lazyrich.storage import write_whole
+    from lazyrich.transfer.analysis import analyse
+    from lazyrich.transfer.report import best_rows, move_rows, report_page, verdict
+    from lazyrich.transfer.sweep import run_sweep
+
+    check_outputs(None, plot)
+    check_table(table)
+    study = load_study(file, TrainedStudy)
+    folder = results or Path("results") / file.stem
+    with resumable(folder), progress_bar("working", quiet) as progress, blaming(file):
+        sweep = run_sweep(
+            study,
+            folder,
+            name=file.stem,
+            by=by.value if by else None,
+            workers=workers,
+            scheduler=scheduler,
+            progress=progress,
+            announce=None if quiet else lambda text: print(text, file=sys.stderr),
+        )
+        analysis = analyse(sweep)
+    command = f"lazyrich transfer {file.name}" + (f" --by {by.value}" if by else "")
+    page = report_page(
+        analysis, title=f"Learning-rate transfer: {file.stem}", study_text=file.read_text("utf-8-sig"), command=command,
+        notes=sweep.notes,
+    )  # fmt: skip
+    write_whole(folder / "report.html", page.encode())
+    if table is not None:
+        sweep.save(table)
+    if plot is not None:
+        from lazyrich.plots import save_figure
+        from lazyrich.transfer.figures import plot_losses
+
+        save_figure(plot_losses(analysis), plot)
+    if json:
+        print_json(analysis.to_json())
+        return
+    from lazyrich.tables import plain_table
+
+    print_table(plain_table(best_rows(analysis.best)))
+    if analysis.moves:
+        print_table(plain_table(move_rows(analysis.moves)))
+    for line in [*(verdict(trend) for trend in analysis.trends), *sweep.notes]:
+        print(line)
+    print(f"report: {folder / 'report.html'}")
+
+
+def _print_comparisons(comparisons: list[Comparison]) -> None:
+    from lazyrich.tables import comparison_table, original_units
+
+    print_table(comparison_table(comparisons))
+    for comparison in comparisons:
+        print(comparison.summary())
+        if "target_std" in comparison.predicted.data:
+            print(f"    predicted {original_units(comparison.predicted)}")
