@@ -276,7 +276,7 @@ def test_every_entry_by_hand(scheme: str | Scheme) -> None:
         assert same(adamw[role].factors(), factors(std, multiplier, rate, eps, decay))
         assert same(sign[role].factors(), factors(std, multiplier, rate, None, decay))
         if role == "block":  # as many inputs as outputs: the width drops out of Muon's rate, and m^-gamma stays
-            rate = 16**-muon[role].scheme.gamma
+            rate = 16 ** -muon[role].scheme.gamma
             assert same(muon[role].factors(), factors(std, multiplier, rate, None, 1 / rate))
         else:
             assert muon[role] == adamw[role]

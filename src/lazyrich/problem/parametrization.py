@@ -324,7 +324,12 @@ def _mup(scheme: Scheme) -> _Table:
         "input": vector,
         "input-bias": vector,
         "block": _entry(
-            _IN**-0.5, branch, _OUT / _IN * sgd_depth, adam_depth / _IN, eps_depth / _N, (_OUT / _IN) ** 0.5 * adam_depth
+            _IN**-0.5,
+            branch,
+            _OUT / _IN * sgd_depth,
+            adam_depth / _IN,
+            eps_depth / _N,
+            (_OUT / _IN) ** 0.5 * adam_depth,
         ),
         "block-bias": _entry(_ONE, branch, _N * bias_sgd, bias_adam, eps_depth / _N),
         "output": _entry(_ONE, _ONE / _N, _N, _ONE, _ONE / _N),
