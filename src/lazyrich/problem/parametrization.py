@@ -13,10 +13,11 @@ with the gradients of a batch-mean loss and the width rules of muP, the table is
     bias, norm gain   1             m^-alpha    n m^(alpha-gamma)                 m^-gamma          m^-alpha/n
     output            1             1/n         n                                 1                 1/n
 
-and weight decay keeps its shrinkage per step. Muon moves block matrices by orthogonal matrices (all singular values 1):
-their rate is ``(fan_out/fan_in)^(1/2) m^-gamma``; everything else is AdamW's then. n, m, fan_in and fan_out are ratios of target to base: at the base size
-every factor is exactly 1. The depth rule is (alpha, gamma), the exponents of the branch factor and of the normalised
-rate: L independent branches at initialisation need ``alpha >= 1/2``; L aligned updates need ``alpha + gamma = 1``.
+and weight decay keeps its shrinkage per step. Muon moves block matrices by orthogonal matrices (all singular values
+1): their rate is ``(fan_out/fan_in)^(1/2) m^-gamma``; everything else is AdamW's then. n, m, fan_in and fan_out are
+ratios of target to base: at the base size every factor is exactly 1. The depth rule is (alpha, gamma), the exponents of
+the branch factor and of the normalised rate: L independent branches at initialisation need ``alpha >= 1/2``; L aligned
+updates need ``alpha + gamma = 1``.
 
 :mod:`lazyrich.problem.rules` has the table's meaning: reasons, sources, equivalent forms, classes of (alpha, gamma).
 """

@@ -278,7 +278,7 @@ NOT_COVERED = (
     "batch size, number of steps, schedule and warm-up, momentum and betas: nothing here says how they scale",
     "attention logits: use 1/head dimension instead of its square root where the head dimension grows",
     "tied embeddings, gradient clipping by the global norm, optimisers that rescale per tensor (LARS, LAMB)",
-    "what a Muon library does to the rate by itself (factors of the matrix's shape): take it out before applying the rule",
+    "what a Muon library does to the rate by itself (factors of the matrix's shape): take it out before using the rule",
     "layers that do not grow in proportion to the width: rule_for takes each matrix's own fan_in and fan_out",
 )
 DISAGREEMENTS = (

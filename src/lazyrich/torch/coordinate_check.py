@@ -115,7 +115,7 @@ class CoordinateCheck:
         )
 
     def plot(self, path: str | Path) -> None:
-        """Write a figure (PNG or SVG): each quantity over size, at the start and its change, with the expected slope."""
+        """Write a figure (PNG or SVG): each quantity over size, at the start and its change, with expected slopes."""
         from lazyrich.plots import save_figure
 
         save_figure(_figure(self), path)
@@ -205,12 +205,11 @@ def coordinate_check(
             by_step[quantity].append([run[quantity][1:] for run in runs])
     sizes = [float(value) for value in plans]
     order = list(QUANTITIES)
+    ordered = sorted(found.items(), key=lambda item: (item[0][1] != "start", order.index(item[0][0])))
     wide = any(entry.shape != entry.base_shape for entry in largest.entries)
     slopes = [
         _slope(quantity, when, sizes, np.array(rows), _expected(largest.scheme, quantity, when, wide), tolerance)
-        for (quantity, when), rows in sorted(
-            found.items(), key=lambda item: (item[0][1] != "start", order.index(item[0][0]))
-        )
+        for (quantity, when), rows in ordered
         if np.all(np.array(rows) > 0)
     ]
     return CoordinateCheck(axis, sizes, steps, tolerance, slopes, {name: np.array(v) for name, v in by_step.items()})

@@ -35,6 +35,7 @@ class Places:
         self.used: set[str] = set()
 
     def modules(self, factor: str, model: nn.Module) -> list[tuple[str, nn.Module]]:
+        """The modules that take a factor in; none if the model has it already."""
         pattern = self.given[factor]
         self.used.add(factor)
         if pattern is None:
@@ -45,6 +46,7 @@ class Places:
         return found
 
     def refuse_unused(self) -> None:
+        """Raise for a factor that was not needed."""
         for factor in self.given.keys() - self.used:
             raise LazyrichError(f"multipliers.{factor}", "this model and scheme have no such factor", "leave it out")
 

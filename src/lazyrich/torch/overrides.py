@@ -27,13 +27,16 @@ class Overrides:
                     raise LazyrichError(f"overrides.{pattern}.{key}", f"{value!r} is no number", "give at least 0")
 
     def of(self, name: str) -> dict[str, Any]:
+        """The settings of a parameter."""
         matching = [pattern for pattern in self.given if fnmatch.fnmatchcase(name, pattern)]
         self.used.update(matching)
         return {key: value for pattern in matching for key, value in self.given[pattern].items()}
 
     def role(self, name: str) -> str | None:
+        """The role of a parameter, if it is given."""
         return self.of(name).get("role")
 
     def refuse_unused(self) -> None:
+        """Raise for a pattern that matched nothing."""
         for pattern in self.given.keys() - self.used:
             raise LazyrichError(f"overrides.{pattern}", "matches no parameter", "check the pattern")

@@ -153,8 +153,12 @@ class Plan:
         if found.value == 0.0:
             what = "is all zero, and the base model draws it at random"
             raise LazyrichError(entry.name, what, "build the model with its own initialisation")
-        factor = entry.value / found.value
-        return factor if abs(factor - 1.0) > _NEAR * math.hypot(found.error, entry.base_error) else 1.0
+        allowed = _NEAR * math.hypot(found.error, entry.base_error)
+        if abs(entry.value / found.value - 1.0) <= allowed:
+            return 1.0
+        # what the draws lack, and what was moved in: where nothing is lacking, all equivalent forms have the same draws
+        lacking = entry.value / entry.moved / found.value
+        return entry.moved if abs(lacking - 1.0) <= allowed else entry.moved * lacking
 
     def _refuse_trained(self, pairs: list[tuple[Entry, Tensor]], pools: Mapping[str, Measured]) -> None:
         for entry, parameter in pairs:

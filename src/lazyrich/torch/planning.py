@@ -50,11 +50,11 @@ def plan(
     optimizer : str
         ``"adamw"``, ``"adam"`` (without weight decay), ``"sgd"``, ``"muon"`` or ``"sign"``.
     decay : str
-        ``"with-rate"``: a step shrinks weights by rate x decay, as in :mod:`torch.optim`; ``"independent"``: by the decay.
+        ``"with-rate"``: a step shrinks weights by rate x decay, as in torch.optim; ``"independent"``: by the decay.
     multipliers : dict, optional
-        Where a factor goes that would otherwise be in the wrong place: ``"readout"``, ``"branch"``, ``"attention"`` to a
-        pattern of module names. Norms and linear maps take it into weight and bias; a :class:`Multiplier` carries it in
-        the forward pass. None: the model's own code has it already.
+        Where a factor goes that cannot be where it would be otherwise: ``"readout"``, ``"branch"``, ``"attention"`` to
+        a pattern of module names. Norms and linear maps take it into weight and bias; a :class:`Multiplier` carries
+        it in the forward pass. None: the model's own code has it already.
     overrides : dict, optional
         Pattern of parameter names to ``role``, ``init_std`` (the value), or factors ``learning_rate``, ``eps``,
         ``weight_decay``.
@@ -68,8 +68,8 @@ def plan(
     Raises
     ------
     LazyrichError
-        For a missing base; parameters that cannot be classified (all are listed, with the nearest role); factors that no
-        weight can carry; adapters; blocks that are not residual under a depth rule.
+        For a missing base; parameters that cannot be classified (all are listed, with the nearest role); factors that
+        no weight can carry; adapters; blocks that are not residual under a depth rule.
 
     Examples
     --------

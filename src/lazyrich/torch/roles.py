@@ -72,7 +72,7 @@ def place(pairing: Pairing, role: str | None, same_width: bool, last: bool) -> P
     role : str, optional
         What the user says.
     same_width : bool
-        Whether no axis of the whole model grows. Then roles make no difference to numbers, and follow from the structure.
+        Whether no axis of the whole model grows. Roles make no difference to numbers then, and follow the structure.
     last : bool
         Whether it belongs to the last matrix outside the blocks.
     """

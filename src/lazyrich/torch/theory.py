@@ -22,10 +22,10 @@ _MOST_BLOCKS = 32
 
 PROVEN = (
     "proven: at infinite width, for a fixed number of steps and a fixed batch size, muP's exponents are the only "
-    "ones with which every layer learns features and nothing diverges (Yang et al. 2022); with depth, alpha + gamma = 1 and "
-    "alpha >= 1/2 for blocks of one layer and normalised optimisers (Yang et al. 2023)",
-    "proven here for linear networks: the loss curve at any width and depth, from the mean field equations; at infinite "
-    "width it no longer depends on the width, so neither does the best rate",
+    "ones with which every layer learns features and nothing diverges (Yang et al. 2022); with depth, "
+    "alpha + gamma = 1 and alpha >= 1/2 for blocks of one layer and normalised optimisers (Yang et al. 2023)",
+    "proven here for linear networks: the loss curve at any width and depth, from the mean field equations; at "
+    "infinite width it no longer depends on the width, so neither does the best rate",
 )
 EMPIRICAL = (
     "empirical: that the best rate of a finite model stays where it is; it settles as the width grows, so the base "

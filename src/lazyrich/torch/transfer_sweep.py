@@ -241,8 +241,8 @@ def transfer_sweep(
     Parameters
     ----------
     make_model, data, loss : callable
-        ``make_model(**size)``, ``data(step, seed)`` with negative steps for held-out batches, ``loss(model, batch)``. At
-        the top level of a module, since workers import them.
+        ``make_model(**size)``, ``data(step, seed)`` with negative steps for held-out batches, ``loss(model, batch)``.
+        At the top level of a module, since workers import them.
     sizes : dict
         Axis to values, the base first: arguments of `make_model`, or settings: ``scheme``, ``optimizer``, ``steps``,
         ``schedule``, ``warmup``, ``weight_decay``, ``decay``, ``momentum``, ``eps``. All combinations are run.
