@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from lazyrich.torch import load_plan
+from lazyrich.torch import Plan, load_plan
 from tests.torch_models import batch, built, loss, make_model
 
 SIZE = {"width": 32, "depth": 4}
@@ -31,11 +32,8 @@ def wrapped(model: nn.Module, kind: str) -> nn.Module:
     return model
 
 
-def train(plan_file: str, kind: str, folder: str, rank: int, late: bool) -> None:
+def train(plan: Plan, kind: str, rank: int, late: bool) -> dict[str, Any]:
     """Train; `late` applies the plan after wrapping."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    plan = load_plan(plan_file)
     if late:
         torch.manual_seed(0)
         model = wrapped(make_model(**SIZE), kind)
@@ -57,13 +55,20 @@ def train(plan_file: str, kind: str, folder: str, rank: int, late: bool) -> None
         plan.clip_grad_norm_(model, 0.5)
         optimizer.step()
     after = plan.audit(model, optimizer)
-    saved = {name: list(value.shape) for name, value in model.state_dict().items()}
+    return {"losses": found, "before": str(before), "after": str(after), "saved": list(model.state_dict())}
+
+
+def run(plan_file: str, folder: str, rank: int) -> None:
+    """All cases, one after the other."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    plan = load_plan(plan_file)
+    outcome = {f"{kind} {late}": train(plan, kind, rank, late) for kind in ("ddp", "fsdp2") for late in (False, True)}
     if rank == 0:
-        outcome = {"losses": found, "before": str(before), "after": str(after), "saved": saved}
         Path(folder, "outcome.json").write_text(json.dumps(outcome))
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5] == "late")
+    run(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -102,10 +104,10 @@ def built(plan: Plan, make: type | object, seed: int = 0, **size: int) -> nn.Mod
 
 
 def losses(
-    plan: Plan, model: nn.Module, steps: int, clip: float | None = None, bfloat16: bool = False, **settings: float
+    plan: Plan, model: nn.Module, steps: int, clip: float | None = None, bfloat16: bool = False, **settings: Any
 ) -> list[float]:
     """Train on fresh batches and return the loss before every step."""
-    optimizers = make_optimizers(plan, model, **settings)  # pyright: ignore[reportArgumentType]
+    optimizers = make_optimizers(plan, model, **settings)
     found = []
     for step in range(steps):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import replace
 
 from torch import nn
 
@@ -223,9 +222,9 @@ class Moves:
             places.used.add("attention")
 
     def entry(
-        self, name: str, aliases: list[Pairing], start: Measured, trained: bool, overrides: Overrides
+        self, name: str, aliases: list[Pairing], pool: str, start: Measured, trained: bool, overrides: Overrides
     ) -> tuple[Entry, Rule]:
-        """The numbers of one tensor."""
+        """The numbers of one tensor, and its rule before anything is moved."""
         rule, pairing, placed = self._rule(name), aliases[0], self.placed[name]
         moved, texts = Monomial(), []
         for factor, text in self.into.get(name, []):
@@ -248,7 +247,6 @@ class Moves:
         growth = placed.growth
         assert growth.fan_in is not None and growth.fan_out is not None
         where = "; ".join(texts) or self.elsewhere.get(name, "")
-        pool = f"{pairing.stack}:{pairing.within}" if pairing.stack else name
         return Entry(
             name,
             tuple(pair.name for pair in aliases[1:]),
@@ -272,4 +270,4 @@ class Moves:
             moved.at(growth),
             where,
             rule.optimizer,
-        ), replace(rule, growth=growth)
+        ), self._rule(name)

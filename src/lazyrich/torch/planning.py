@@ -107,7 +107,7 @@ def plan(
     entries, said = [], {}
     trained = {name: parameter.requires_grad for name, parameter in large.named_parameters()}
     for name, aliases in tensors.items():
-        entry, rule = moves.entry(name, aliases, starts[name], trained[name], settings)
+        entry, rule = moves.entry(name, aliases, *starts[name], trained[name], settings)
         entries.append(entry)
         why, whence = reasons(rule), sources(rule)
         said[entry.role] = {q: (str(rule.formulas[q]), why[q], whence[q]) for q in QUANTITIES if rule.formulas[q]}

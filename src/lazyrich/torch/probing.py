@@ -28,8 +28,8 @@ _ROUNDING = 1e-3
 
 def start_values(
     first: nn.Module, draw: Callable[[int], nn.Module], tensors: Mapping[str, list[Pairing]]
-) -> dict[str, Measured]:
-    """The scale at which the base model starts each parameter of the target.
+) -> dict[str, tuple[str, Measured]]:
+    """The scale at which the base model starts each parameter of the target, and what it is measured together with.
 
     The same parameter of all blocks is measured together, unless blocks start differently.
 
@@ -60,7 +60,8 @@ def start_values(
         pool = f"{pair.stack}:{pair.within}" if pair.stack else pair.base_name
         members = [measure([each[base] for each in parameters]) for base in wanted[pool]]
         own = measure([each[pair.base_name] for each in parameters])
-        found[name] = own if _differ(members, pools[pool]) else pools[pool]
+        alike = not _differ(members, pools[pool])
+        found[name] = (pool, pools[pool]) if alike else (f"{pool} as in {pair.base_name}", own)
     return found
 
 

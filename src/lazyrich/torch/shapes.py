@@ -184,15 +184,28 @@ def _paired_children(
             longer += [(_joined(place.base_name, n), m) for n, m in base_run[len(run) :]]
             found.unmatched += [_joined(where, n) for where, m in longer for n, _ in m.named_parameters()]
         for position, (name, child) in enumerate(run):
-            base_position = position if len(run) == len(base_run) else position * len(base_run) // len(run)
             if not is_stack and position >= len(base_run):
                 break
-            base_name, base_child = base_run[base_position if is_stack else position]
+            base_name, base_child = (
+                _counterpart(child, position / len(run), base_run) if is_stack else base_run[position]
+            )
             below = place.below(name, base_name)
             if is_stack:
                 below = _Place(below.name, below.base_name, stack, below.name, len(run) / len(base_run))
                 found.blocks[below.name] = stack, below.base_name
             yield below, base_child, child
+
+
+def _counterpart(block: nn.Module, share: float, base_run: list[tuple[str, nn.Module]]) -> tuple[str, nn.Module]:
+    """The block of the base at the same relative position, or the nearest with the same parameters.
+
+    The first block of a stage may have a shortcut that the others lack.
+    """
+    own = {name for name, _ in block.named_parameters()}
+    position = int(share * len(base_run) + 1e-9)
+    by_distance = sorted(range(len(base_run)), key=lambda index: abs(index - position))
+    alike = (i for i in by_distance if {name for name, _ in base_run[i][1].named_parameters()} == own)
+    return base_run[next(alike, position)]
 
 
 def _runs(container: nn.Module) -> list[tuple[type, list[tuple[str, nn.Module]]]]:
@@ -205,9 +218,12 @@ def _runs(container: nn.Module) -> list[tuple[type, list[tuple[str, nn.Module]]]
 
 
 def _repeats(base_run: list[tuple[str, nn.Module]], run: list[tuple[str, nn.Module]], listed: bool) -> bool:
-    """Whether a run of children is a stack of blocks: they have matrices, and parts or another number of them."""
+    """Whether a run of children is a stack of blocks: they have matrices, and another number of them or parts.
+
+    Plain containers are stages or heads, unless their number differs.
+    """
     child = run[0][1]
     if not any(parameter.ndim > 1 for parameter in child.parameters()):
         return False
-    has_parts = next(child.children(), None) is not None
+    has_parts = next(child.children(), None) is not None and type(child) not in (nn.Sequential, nn.ModuleList)
     return len(run) != len(base_run) or (has_parts and (listed or len(run) > 1))
