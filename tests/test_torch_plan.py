@@ -515,7 +515,7 @@ def reads_values(width: int) -> nn.Module:
         (lambda: planned(decay="coupled"), "decay: 'coupled' is not known; choose one of with-rate, independent"),
         (lambda: planned(multipliers={"logits": "norm"}), "multipliers: 'logits' is not known; choose one of readout"),
         (lambda: planned(multipliers={"readout": "nrom"}), "multipliers.readout: no module is called 'nrom'; check"),
-        (lambda: planned(multipliers={"attention": None}), "multipliers.attention: this model and scheme have no such"),
+        (lambda: planned(multipliers={"attention": None}), "multipliers.attention: this model has no such factor"),
         (lambda: planned(multipliers={"readout": "blocks.0"}), "multipliers.readout: blocks.0 (Block) is no norm, "),
         (lambda: planned(overrides={"x*": {"eps": 1.0}}), "overrides.x*: matches no parameter; check the pattern"),
         (lambda: planned(overrides={"*": {"lr": 1.0}}), "overrides.*: 'lr' is not known; choose one of role"),

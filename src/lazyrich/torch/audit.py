@@ -114,7 +114,10 @@ def audit(plan: Plan, model: nn.Module, optimizer: Any = None, **expected: float
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
     step = max((_steps(each) for each in optimizers), default=0)
     found, notes = _multipliers(plan, model), []
-    if step or changed_since(plan, model, pairs):
+    # plain SGD keeps no state: the tensors' own counters tell whether they have changed since the plan was applied
+    stateless = optimizers and not any(group.get("momentum", 1) for each in optimizers for group in each.param_groups)
+    begun = any(parameter.grad is not None for _, parameter in pairs)
+    if step or begun or (stateless and changed_since(plan, model, pairs)):
         notes.append(f"scales at initialisation cannot be seen after {step or 'unknown'} steps")
     else:
         found += _scales(pairs)

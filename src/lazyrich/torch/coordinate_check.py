@@ -24,7 +24,7 @@ from lazyrich.torch.training import make_optimizers
 QUANTITIES: Mapping[str, str] = {
     "input": "outputs of the input layers and embeddings",
     "block": "outputs of matrices inside the blocks, those at the end of a branch excepted",
-    "stream": "outputs of the blocks: the residual stream",
+    "stream": "output of the last block: the residual stream",
     "output": "output of the model",
 }
 _COVERED = 0.95
@@ -188,9 +188,7 @@ def coordinate_check(
     watched = {
         entry.pool: entry.role
         for entry in largest.entries
-        if entry.role in ("input", "block")
-        and not entry.vector
-        and "branch" not in entry.where.partition(" is in here")[0]
+        if entry.role in ("input", "block") and not entry.vector and "branch's m^-alpha is in here" not in entry.where
     }
     for value, chosen in plans.items():
         runs = []
@@ -274,8 +272,8 @@ def _modules(chosen: Plan, watched: Mapping[str, str], model: nn.Module) -> dict
         module = entry.name.rpartition(".")[0]
         if entry.pool in watched and next(model.get_submodule(module).children(), None) is None:
             found[module] = watched[entry.pool]
-    for name in chosen.blocks:
-        found[name] = "stream"
+    # of each stack the last block: what the others have changed adds up in it
+    found |= {name: "stream" for name in {name.rpartition(".")[0]: name for name in chosen.blocks}.values()}
     return {**found, "": "output"}
 
 

@@ -44,10 +44,13 @@ class Places:
             raise LazyrichError(f"multipliers.{factor}", f"no module is called {pattern!r}", "check the pattern")
         return found
 
-    def refuse_unused(self) -> None:
-        """Raise for a factor that was not needed."""
+    def refuse_unused(self, model: nn.Module, compared: Comparison) -> None:
+        """Raise for a factor that this model cannot have at any size, or whose place does not exist."""
         for factor in self.given.keys() - self.used:
-            raise LazyrichError(f"multipliers.{factor}", "this model and scheme have no such factor", "leave it out")
+            attentive = any(head_dimension(target) for _, _, target in compared.modules)
+            if not {"readout": True, "branch": bool(compared.stacks), "attention": attentive}[factor]:
+                raise LazyrichError(f"multipliers.{factor}", "this model has no such factor", "leave it out")
+            self.modules(factor, model)
 
 
 class Moves:

@@ -111,7 +111,7 @@ def plan(
         entries.append(entry)
         why, whence = reasons(rule), sources(rule)
         said[entry.role] = {q: (str(rule.formulas[q]), why[q], whence[q]) for q in QUANTITIES if rule.formulas[q]}
-    places.refuse_unused()
+    places.refuse_unused(large, compared)
     settings.refuse_unused()
     _refuse_muon_without_matrices(optimizer, entries)
     return Plan(
@@ -190,8 +190,10 @@ def _placed(tensors: Mapping[str, list[Pairing]], overrides: Overrides) -> dict[
     failed: list[tuple[Pairing, str]] = []
     same_width = all(pairs[0].shape == pairs[0].base_shape for pairs in tensors.values())
     outside = [pairs[0].owner for pairs in tensors.values() if not pairs[0].stack and len(pairs[0].shape) > 1]
+    tables = (nn.Embedding, nn.EmbeddingBag)
+    maps = [owner for owner in outside if not isinstance(owner, tables)] if len(outside) > 1 else []
     for name, pairs in tensors.items():
-        last = not pairs[0].stack and outside[-1:] == [pairs[0].owner] and len(outside) > 1
+        last = not pairs[0].stack and maps[-1:] == [pairs[0].owner]
         result = place(pairs[0], overrides.role(name), same_width, last)
         if isinstance(result, str):
             failed.append((pairs[0], result))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SAMPLES_PER_INPUT = 2.0
 _INPUTS = 16
 _STEPS = 30
-_RATES = np.geomspace(1e-3, 3.0, 18)
+_RATES = np.geomspace(3e-3, 3.0, 60)  # a sixth of an octave apart: optima are close to divergence
 # More blocks than this take minutes; the ratio of depths is kept.
 _MOST_BLOCKS = 32
 
@@ -77,7 +77,11 @@ def foretell(plan: Plan) -> str:
     said = (
         f"linear theory, {blocks[0]} to {blocks[1]} residual blocks, {_STEPS} steps of gradient descent on white data: "
     )
-    lines.append(f"{said}the best rate moves by {octaves:+.2f} octaves, and keeping it costs {regret:.3g} nats")
+    if np.isnan(octaves):
+        lines.append(f"{said}every rate that trains the base, {_RATES[0]:g} and more, diverges at the target")
+    else:
+        cost = f"keeping it costs {regret:.3g} nats" if np.isfinite(regret) else "keeping it makes training diverge"
+        lines.append(f"{said}the best rate moves by {octaves:+.2f} octaves, and {cost}")
     return "\n".join([*lines, *PROVEN, *EMPIRICAL])
 
 

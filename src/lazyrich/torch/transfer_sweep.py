@@ -298,12 +298,13 @@ def transfer_sweep(
                 make_model,
                 base=base,
                 target=size,
-                multipliers=_needed(multipliers, kind["scheme"]),
+                multipliers=multipliers,
                 overrides=overrides,
                 **kind,
             )
-        # points are labelled by steps made, as the report's "step"
-        points.append(Point(point, cast(Any, None), read))
+        # the analysis knows an axis of this name, along which the step that is read moves too
+        labels = {"training.steps" if axis == "steps" else axis: value for axis, value in point.items()}
+        points.append(Point(labels, cast(Any, None), read))
         for rate in rates:
             cells.append(
                 TorchCell(make_model, data, loss, size, plans[key], rate, horizon, read, seeds, evaluation, chosen)
@@ -313,7 +314,8 @@ def transfer_sweep(
     grids = _grids(places, results, rates)
     seconds = float(sum(float(result["seconds"]) for result in results))
     # the analysis reads nothing of a study but its axes and targets
-    study = cast(Any, SimpleNamespace(transfer=SimpleNamespace(axes=axes, targets={})))
+    labelled = {"training.steps" if axis == "steps" else axis: values for axis, values in axes.items()}
+    study = cast(Any, SimpleNamespace(transfer=SimpleNamespace(axes=labelled, targets={})))
     sweep = Sweep(study, points, [], grids, {"theory": 0.0, "training": seconds})
     description = json.dumps(
         {"base": base, "axes": axes, "rates": rates, "seeds": seeds, "evaluation": evaluation, **fixed},
@@ -321,11 +323,6 @@ def transfer_sweep(
         default=repr,
     )
     return TransferSweep(sweep, analyse(sweep), f"{name}\n{description}")
-
-
-def _needed(multipliers: Mapping[str, str | None] | None, scheme: Any) -> Mapping[str, str | None] | None:
-    """Where factors go, for schemes that have them: a sweep may compare muP with SP, which has none."""
-    return None if scheme == "sp" else multipliers
 
 
 def _grids(
