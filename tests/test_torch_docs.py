@@ -11,6 +11,7 @@ import torch
 
 from examples import gpt, vit
 from examples.gpt_study import SMALL, main, study
+from lazyrich.torch import transfer_sweep
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,5 +52,17 @@ def test_the_study_of_the_gpt(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_the_study_of_the_vision_transformer(tmp_path: Path) -> None:
-    found = study(vit, tmp_path, {**SMALL, "seeds": 1}, workers=2)  # in two processes
+    found = study(vit, tmp_path, {**SMALL, "seeds": 1}, workers=1)
     assert len(found["depth"].analysis.best) == 8
+
+
+def test_cells_are_found_by_other_processes(tmp_path: Path) -> None:
+    options = {"loss": vit.loss, "base": {"width": 16, "depth": 1}, "steps": 2, "seeds": 1, "evaluation": 1}
+    sweeps = [
+        transfer_sweep(
+            vit.make_model, vit.data, {"width": [16, 32]}, [1e-3, 1e-2], folder=tmp_path / str(n), workers=n, **options
+        )
+        for n in (1, 2)
+    ]
+    one, other = (sweep.sweep.to_dataset() for sweep in sweeps)
+    assert one.equals(other)

@@ -485,6 +485,38 @@ def test_frozen_parameters_are_left_alone() -> None:
     assert "frozen" in str(found)
 
 
+class Named(nn.Module):
+    """A user's own attribute called `module`."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.module = nn.Sequential(nn.Linear(4, width), nn.Linear(width, 2))
+
+
+def test_names_inside_wrappers() -> None:
+    found = plan(Named, base={"width": 8}, target={"width": 16}, scheme="mup")
+
+    class Wrapper(nn.Module):  # names as DDP makes them
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = torch.compile(Named(16), backend="eager")
+
+    names = [name for name, _ in Wrapper().named_parameters()]
+    assert names[0] == "module._orig_mod.module.0.weight"
+    assert [entry.name for entry, _ in found.matched(Wrapper())] == [entry.name for entry in found.entries]
+
+
+def test_a_few_alike_numbers_are_no_deviation() -> None:
+    from lazyrich.torch.measure import measure
+
+    few = measure([torch.tensor([0.1, -0.1, 0.1001])])
+    assert few.error == pytest.approx(0.5 * 0.8**0.5 / 3**0.5)
+    random = torch.Generator().manual_seed(0)
+    spread = [measure([torch.randn(500, generator=random)]).value for _ in range(400)]
+    expected = measure([torch.randn(500, generator=random)]).error  # 0.032
+    assert float(np.std(spread)) == pytest.approx(expected, rel=0.15)  # 400 draws: three standard errors are 0.11
+
+
 class Half(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -501,7 +533,7 @@ class Adapted(nn.Module):
 
 def reads_values(width: int) -> nn.Module:
     model = nn.Linear(4, width)
-    assert float(model.weight.sum()) < 1e9
+    assert float(model.weight.detach().sum()) < 1e9
     return model
 
 

@@ -157,7 +157,7 @@ def _multipliers(plan: Plan, model: nn.Module) -> list[Deviation]:
     found = []
     for wrapped, module in model.named_modules():
         if isinstance(module, Multiplier):
-            name, have = unwrapped(wrapped), float(module.factor)
+            name, have = unwrapped(wrapped, plan.multipliers), float(module.factor)
             planned = plan.multipliers.get(name, 1.0)
             if not math.isclose(have, planned, rel_tol=4e-3):  # what bfloat16 leaves of it
                 found.append(Deviation(name, "multiplier", have, planned, f"is {have:.4g}, planned {planned:.4g}"))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_UNIFORM = math.sqrt(9 / 5 - 1)
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -54,8 +56,10 @@ def measure(tensors: Sequence[Tensor]) -> Measured:
     if low == high or not count:
         return Measured(low if count else 0.0, True, 0.0, count)
     second, fourth = (float(part) / count for part in sums)
-    # the variance of a mean square, per square of it; the root has half the relative error
-    return Measured(math.sqrt(second), False, 0.5 * math.sqrt(max(fourth / second**2 - 1.0, 0.0) / count), count)
+    # the variance of a mean square, per square of it; the root has half the relative error. A few entries may happen to
+    # be alike: at least that of a uniform distribution
+    spread = max(math.sqrt(max(fourth / second**2 - 1.0, 0.0)), _UNIFORM)
+    return Measured(math.sqrt(second), False, 0.5 * spread / math.sqrt(count), count)
 
 
 def whole(value: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class Plan:
         known = {name: entry for entry in self.entries for name in (entry.name, *entry.aliases)}
         found: dict[str, tuple[Entry, Tensor]] = {}
         for wrapped, parameter in model.named_parameters(remove_duplicate=False):
-            name = wrapped if wrapped in known else unwrapped(wrapped)
+            name = unwrapped(wrapped, known)
             if name not in known:
                 raise LazyrichError(name, "is not in the plan", "plan this model, or use the plan's own one")
             entry = known[name]
@@ -171,7 +171,11 @@ class Plan:
                 raise LazyrichError(entry.name, what, "apply the plan to a fresh model, or pass force=True")
 
     def _set_multipliers(self, model: nn.Module) -> None:
-        modules = {unwrapped(name): module for name, module in model.named_modules() if isinstance(module, Multiplier)}
+        modules = {
+            unwrapped(name, self.multipliers): module
+            for name, module in model.named_modules()
+            if isinstance(module, Multiplier)
+        }
         for name, factor in self.multipliers.items():
             if name not in modules:
                 raise LazyrichError(name, "is no Multiplier of this model", "build the model that was planned")

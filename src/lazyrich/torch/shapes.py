@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,8 @@ from torch import nn
 
 from lazyrich.errors import LazyrichError
 
-# Wrappers that put their own component into the names of parameters.
-_WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+# Wrappers that put their own component into the names of parameters; DDP's "module" may also be a name of the user's.
+_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
 
 def build(make_model: Callable[..., nn.Module], size: Any, device: str) -> nn.Module:
@@ -38,9 +38,12 @@ def build(make_model: Callable[..., nn.Module], size: Any, device: str) -> nn.Mo
     return model
 
 
-def unwrapped(name: str) -> str:
-    """A parameter's name without what DDP, torch.compile, FSDP and checkpointing put into it."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+def unwrapped(name: str, known: Collection[str]) -> str:
+    """A parameter's name without what DDP, torch.compile, FSDP and checkpointing put into it, as one of `known`."""
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    while ".".join(parts) not in known and parts[0] == "module" and len(parts) > 1:
+        parts.pop(0)
+    return ".".join(parts)
 
 
 @dataclass(frozen=True)

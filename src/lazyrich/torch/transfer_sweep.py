@@ -318,7 +318,15 @@ def transfer_sweep(
     study = cast(Any, SimpleNamespace(transfer=SimpleNamespace(axes=labelled, targets={})))
     sweep = Sweep(study, points, [], grids, {"theory": 0.0, "training": seconds})
     description = json.dumps(
-        {"base": base, "axes": axes, "rates": rates, "seeds": seeds, "evaluation": evaluation, **fixed},
+        {
+            "base": base,
+            "axes": axes,
+            "rates": rates,
+            "seeds": seeds,
+            "evaluation": evaluation,
+            **fixed,
+            "torch": str(torch.__version__),
+        },
         indent=1,
         default=repr,
     )
