@@ -436,7 +436,7 @@ def test_the_linear_theory_is_the_transfer_engines(tmp_path: Path) -> None:
     theory = importlib.import_module("lazyrich.torch.theory")
     study = Study(
         network=Network(width=16, blocks=2, skip=1.0, branch=0.5**0.5),
-        data=GaussianData(dimension=16, samples=32),
+        data=GaussianData(dimension=16, samples=32, label_noise=0.5),
         training=Training(steps=31, learning_rate=0.1),
         transfer=Transfer(rates=list(theory._RATES), axes={"network.width": [16, 256]}, loss="test"),
     )
@@ -449,17 +449,32 @@ def test_the_linear_theory_is_the_transfer_engines(tmp_path: Path) -> None:
 
 
 def test_the_linear_theory_over_depth() -> None:
-    """Without a depth rule the best rate falls with depth, or nothing trains; with one it stays."""
+    """Twice the depth: branches and block rates by hand; without a depth rule the best rate falls."""
     import importlib
+
+    from lazyrich import GaussianData, LayerValues, Network, Problem, Training, predict
 
     theory = importlib.import_module("lazyrich.torch.theory")
 
-    def shift(scheme: str) -> float:
-        found = plan(make_model, base={"width": 64, "depth": 4}, target={"width": 64, "depth": 8}, scheme=scheme)
-        return theory._linear_shift(found, *theory.sizes_of(found))[0]
+    def planned(scheme: str) -> Plan:
+        return plan(make_model, base={"width": 64, "depth": 4}, target={"width": 64, "depth": 8}, scheme=scheme)
 
-    assert shift("mup") < -1.0
-    assert abs(shift("depth-mup")) < 0.2
+    for scheme, branch, factor in (("complete-p", 0.25, 2.0), ("depth-mup", 0.125**0.5, 1.0), ("mup", 0.5, 1.0)):
+        found = theory._losses(planned(scheme), 64, 4, 8)
+        for index in (5, 20):
+            rate = theory._RATES[index]
+            problem = Problem(
+                network=Network(width=64, blocks=8, skip=1.0, branch=branch),
+                data=GaussianData(dimension=16, samples=32, label_noise=0.5),
+                training=Training(
+                    steps=31, learning_rate=LayerValues(input=rate, block=factor * rate, output=rate), richness=1.0
+                ),
+            )
+            losses = predict(problem).test_loss
+            assert losses is not None and found[index] == pytest.approx(losses[-1], rel=1e-9)
+    (narrow, deep) = theory.sizes_of(planned("mup"))
+    assert theory._linear_shift(planned("mup"), narrow, deep)[0] < -0.5
+    assert abs(theory._linear_shift(planned("depth-mup"), narrow, deep)[0]) < 0.3
 
 
 @pytest.mark.parametrize("module", [gpt, vit], ids=["gpt", "vit"])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # The linear stand-in: gradient descent on white data, early in training.
 _SAMPLES_PER_INPUT = 2.0
 _INPUTS = 16
+_LABEL_NOISE = 0.5
 _STEPS = 30
 _RATES = np.geomspace(3e-3, 3.0, 60)  # a sixth of an octave apart: optima are close to divergence
 # More blocks than this take minutes; the ratio of depths is kept.
@@ -56,8 +57,9 @@ def sizes_of(plan: Plan) -> tuple[tuple[int, int], tuple[int, int]]:
 def foretell(plan: Plan) -> str:
     """What the linear theory and the table predict about a plan's transfer, and which part is proven, as text.
 
-    The linear stand-in has the plan's widths, depths and depth rule, and is trained by gradient descent on white data:
-    its best rate is computed at both sizes without training. It knows nothing of attention, norms and Adam.
+    The linear stand-in has the plan's widths, depths and depth rule, branches of 1/sqrt(depth) at the base, and is
+    trained by gradient descent on white data with noise: its best rate is computed at both sizes without training. It
+    knows nothing of attention, norms and Adam.
     """
     (narrow, wide), (shallow, deep) = sizes_of(plan)
     scheme = plan.scheme
@@ -109,7 +111,7 @@ def _losses(plan: Plan, width: int, base_blocks: int, blocks: int) -> np.ndarray
         layers = LayerValues(input=rate, block=rate * m ** (scheme.alpha - scheme.gamma), output=rate)
         problem = Problem(
             network=Network(width=width, blocks=blocks, skip=1.0, branch=base_blocks**-0.5 * m**-scheme.alpha),
-            data=GaussianData(dimension=_INPUTS, samples=int(_SAMPLES_PER_INPUT * _INPUTS)),
+            data=GaussianData(dimension=_INPUTS, samples=int(_SAMPLES_PER_INPUT * _INPUTS), label_noise=_LABEL_NOISE),
             training=Training(
                 steps=_STEPS + 1, learning_rate=layers, parametrization="ntk" if scheme.width == "ntk" else "mup"
             ),
