@@ -53,7 +53,7 @@ def test_the_study_of_the_gpt(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_the_study_of_the_vision_transformer(tmp_path: Path) -> None:
     found = study(vit, tmp_path, {**SMALL, "seeds": 1}, workers=1)
-    assert len(found["depth"].analysis.best) == 8
+    assert len(found["depth"].analysis.best) == 3 * 2
 
 
 def test_cells_are_found_by_other_processes(tmp_path: Path) -> None:
