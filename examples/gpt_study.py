@@ -59,8 +59,8 @@ def study(model: ModuleType, folder: Path, size: Mapping[str, Any], **options: A
     """
     found = {}
     for axis in ("width", "depth"):
-        # over width at the base depth the three schemes with muP's width rules are one; over depth at the base width SP,
-        # which has no depth rule either, is muP
+        # over width at the base depth the three schemes with muP's width rules are one; over depth at the base width
+        # SP, which has no depth rule either, is muP
         schemes = SCHEMES[:2] if axis == "width" else SCHEMES[1:]
         found[axis] = transfer_sweep(
             model.make_model,
