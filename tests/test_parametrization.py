@@ -122,16 +122,24 @@ SAMPLES, INPUTS = 8, 8
 
 
 def step(optimizer: str, weights: Arrays, gradients: Arrays, memory: dict, settings: Settings, count: int) -> None:
-    """One step in place, as torch.optim does it: SGD with momentum 0.9, Adam with betas (0.9, 0.99), or the sign."""
+    """One step in place, as torch.optim does it: SGD with momentum 0.9, Adam with betas (0.9, 0.99), or the sign.
+
+    Muon without momentum, and orthogonalising exactly: the matrices of the blocks, and AdamW for the rest.
+    """
     for name, weight in weights.items():
         own, gradient = settings[name], gradients[name]
         rate, decay = own["learning_rate"], own["weight_decay"]
-        if optimizer in ("adamw", "sign"):
+        if optimizer in ("adamw", "sign", "muon"):
             weight -= rate * decay * weight
         else:
             gradient = gradient + decay * weight
         if optimizer == "sign":
             weight -= rate * np.sign(gradient)
+            continue
+        if optimizer == "muon" and name in ("block", "last"):
+            left, sizes, right = np.linalg.svd(gradient, full_matrices=False)
+            inside = sizes > 1e-9 * sizes.max(axis=-1, keepdims=True)  # as an iteration does: what is zero stays zero
+            weight -= rate * (left * inside[:, None, :]) @ right
             continue
         first, second = memory.setdefault(name, (np.zeros_like(weight), np.zeros_like(weight)))
         if optimizer == "sgd":
@@ -258,13 +266,20 @@ BY_HAND = {
 
 @pytest.mark.parametrize("scheme", BY_HAND, ids=str)
 def test_every_entry_by_hand(scheme: str | Scheme) -> None:
-    sgd, adam, adamw, sign = (by_role(scheme, name, (64, 512), (3, 48)) for name in ("sgd", "adam", "adamw", "sign"))
+    sgd, adam, adamw, sign, muon = (
+        by_role(scheme, name, (64, 512), (3, 48)) for name in ("sgd", "adam", "adamw", "sign", "muon")
+    )
     assert list(sgd) == list(ROLES)
     for role, (std, multiplier, sgd_rate, rate, eps, decay) in BY_HAND[scheme].items():
         assert same(sgd[role].factors(), factors(std, multiplier, sgd_rate, None, 1 / sgd_rate))
         assert same(adam[role].factors(), factors(std, multiplier, rate, eps, None))
         assert same(adamw[role].factors(), factors(std, multiplier, rate, eps, decay))
         assert same(sign[role].factors(), factors(std, multiplier, rate, None, decay))
+        if role == "block":  # as many inputs as outputs: the width drops out of Muon's rate, and m^-gamma stays
+            rate = 16 ** -muon[role].scheme.gamma
+            assert same(muon[role].factors(), factors(std, multiplier, rate, None, 1 / rate))
+        else:
+            assert muon[role] == adamw[role]
 
 
 def test_named_schemes_are_points_of_the_plane() -> None:
@@ -301,6 +316,7 @@ def test_a_matrix_with_its_own_growth() -> None:
     assert rule_for("block", scheme, "sgd", growth).learning_rate == pytest.approx(4.0)
     other = rule_for("block", scheme, "adamw", Growth(width=4, depth=9, fan_in=16, fan_out=4))
     assert same(other.factors(), factors(1 / 4, 1 / 3, 1 / 48, 1 / 12, 48))
+    assert rule_for("block", scheme, "muon", growth).learning_rate == pytest.approx(2 / 3)
     assert Growth(width=4) == Growth(width=4, fan_in=4, fan_out=4)
 
 
@@ -440,7 +456,7 @@ VISIBLE = 0.005
 @pytest.mark.parametrize(
     ("optimizer", "quantity"),
     [
-        *itertools.product(("adam", "adamw"), ("learning_rate", "eps", "weight_decay")),
+        *itertools.product(("adam", "adamw", "muon"), ("learning_rate", "eps", "weight_decay")),
         ("sgd", "weight_decay"),
         ("sign", "learning_rate"),
         ("sign", "weight_decay"),
@@ -485,7 +501,7 @@ def test_equivalent_forms_share_their_effective_values(scheme: str, optimizer: s
             back = move_factor(moved, Monomial() / q if isinstance(q, Monomial) else 1 / q)
             assert same(back.factors(), rule.factors())
             if not isinstance(q, Monomial):
-                for quantity, factor in moving_factors(optimizer, q, decay).items():
+                for quantity, factor in moving_factors(rule.optimizer, q, decay).items():
                     if getattr(rule, quantity) is not None:
                         assert getattr(moved, quantity) == pytest.approx(factor * getattr(rule, quantity))
         folded = move_factor(rule)
@@ -521,7 +537,7 @@ def test_moving_by_hand() -> None:
 BASE_WIDTH, BASE_DEPTH = 64, 4
 CHECK_STDS = {"input": INPUTS**-0.5, "block": BASE_WIDTH**-0.5, "output": 0.02}
 # Rate and eps: changes of a few percent, so that slopes are first-order; eps of the size of the blocks' gradient.
-CHECKS = {"sgd": (1e-3, 0.0), "adam": (5e-4, 1e-3), "sign": (5e-4, 0.0)}
+CHECKS = {"sgd": (1e-3, 0.0), "adam": (5e-4, 1e-3), "sign": (5e-4, 0.0), "muon": (5e-4, 1e-3)}
 
 
 def slopes(
@@ -680,7 +696,7 @@ def test_over_depth_only_the_complete_table_covers_eps_and_biases() -> None:
         (("completep", "adamw", 1024, 256), "scheme: 'completep' is not known; did you mean 'complete-p'?"),
         (("Depth-muP", "adamw", 1024, 256), "scheme: 'Depth-muP' is not known; did you mean 'depth-mup'?"),
         (("mup", "AdamW", 1024, 256), "optimizer: 'AdamW' is not known; did you mean 'adamw'?"),
-        (("mup", "muon", 1024, 256), "optimizer: 'muon' is not known; choose one of sgd, adam, adamw, sign"),
+        (("mup", "lars", 1024, 256), "optimizer: 'lars' is not known; choose one of sgd, adam, adamw, sign, muon"),
         (("mup", "sgd", 1024, 0), "base_width: 0 is not a size; "),
         (("mup", "sgd", math.nan, 256), "width: nan is not a size; "),
         (("mup", "sgd", math.inf, 256), "width: inf is not a size; "),

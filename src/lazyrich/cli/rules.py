@@ -12,7 +12,7 @@ from lazyrich.cli.shared import AsJson, Plot, Quiet, app, check_outputs, print_j
 @app.command()
 def rules(
     scheme: Annotated[str, typer.Option("--scheme", help="sp, ntk, mup, sqrt-depth, depth-mup, ode, complete-p.")] = "",
-    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, adam, adamw, sign.")] = "adamw",
+    optimizer: Annotated[str, typer.Option("--optimizer", help="sgd, adam, adamw, sign, muon.")] = "adamw",
     width: Annotated[float | None, typer.Option("--width", help="Width of the target model.")] = None,
     base_width: Annotated[float | None, typer.Option("--base-width", help="Width of the tuned model.")] = None,
     depth: Annotated[float | None, typer.Option("--depth", help="Blocks of the target model.")] = None,

@@ -18,8 +18,8 @@ _UNION_TAGS = set(
         "list",
         "range",
         "layers",
-        "power",
-        "fraction",
+        "a power of d",
+        "a fraction",
         "gaussian",
         "power-law",
         "spectrum",
@@ -53,8 +53,8 @@ _FORMS = {
     "list": "a list",
     "range": "{from = .., to = .., count = ..}",
     "layers": "{input = .., block = .., output = ..}",
-    "power": "{exponent = ..}",
-    "fraction": "{relative = ..}",
+    "a power of d": "{exponent = ..}",
+    "a fraction": "{relative = ..}",
 }
 
 

@@ -148,16 +148,18 @@ class _Relative(Model):
 def _kind_of_setting(value: Any) -> str:
     if isinstance(value, dict | LayerValues | _Exponent | _Relative):
         keys = value if isinstance(value, dict) else type(value).model_fields
-        return "power" if "exponent" in keys else "fraction" if "relative" in keys else "layers"
+        return "a power of d" if "exponent" in keys else "a fraction" if "relative" in keys else "layers"
     return "number"
 
 
 Variance = Annotated[
-    Annotated[Positive, Tag("number")] | Annotated[LayerValues, Tag("layers")] | Annotated[_Exponent, Tag("power")],
+    Annotated[Positive, Tag("number")]
+    | Annotated[LayerValues, Tag("layers")]
+    | Annotated[_Exponent, Tag("a power of d")],
     Discriminator(_kind_of_setting),
 ]
 Threshold = Annotated[
-    Annotated[Positive, Tag("number")] | Annotated[_Relative, Tag("fraction")], Discriminator(_kind_of_setting)
+    Annotated[Positive, Tag("number")] | Annotated[_Relative, Tag("a fraction")], Discriminator(_kind_of_setting)
 ]
 
 

@@ -13,9 +13,11 @@ with the gradients of a batch-mean loss and the width rules of muP, the table is
     bias, norm gain   1             m^-alpha    n m^(alpha-gamma)                 m^-gamma          m^-alpha/n
     output            1             1/n         n                                 1                 1/n
 
-and weight decay keeps its shrinkage per step. n, m, fan_in and fan_out are ratios of target to base: at the base size
-every factor is exactly 1. The depth rule is (alpha, gamma), the exponents of the branch factor and of the normalised
-rate: L independent branches at initialisation need ``alpha >= 1/2``; L aligned updates need ``alpha + gamma = 1``.
+and weight decay keeps its shrinkage per step. Muon moves block matrices by orthogonal matrices (all singular values
+1): their rate is ``(fan_out/fan_in)^(1/2) m^-gamma``; everything else is AdamW's then. n, m, fan_in and fan_out are
+ratios of target to base: at the base size every factor is exactly 1. The depth rule is (alpha, gamma), the exponents of
+the branch factor and of the normalised rate: L independent branches at initialisation need ``alpha >= 1/2``; L aligned
+updates need ``alpha + gamma = 1``.
 
 :mod:`lazyrich.problem.rules` has the table's meaning: reasons, sources, equivalent forms, classes of (alpha, gamma).
 """
@@ -46,6 +48,7 @@ OPTIMIZERS: Mapping[str, str] = {
     "adam": "Adam without weight decay",
     "adamw": "AdamW",
     "sign": "sign descent, Lion",
+    "muon": "Muon on the block matrices, AdamW on everything else",
 }
 
 DECAYS: Mapping[str, str] = {
@@ -254,7 +257,7 @@ def rules(
     scheme : str or Scheme
         A key of :data:`SCHEMES`, or ``Scheme(alpha=.., gamma=..)``.
     optimizer : str
-        A key of :data:`OPTIMIZERS`.
+        A key of :data:`OPTIMIZERS`. With ``"muon"`` all roles but the block matrices have AdamW's rules.
     width, depth : (base, target)
         Sizes of the tuned model and of the one to train.
     decay : str
@@ -276,8 +279,10 @@ def rule_for(role: str, scheme: str | Scheme, optimizer: str, growth: Growth, de
     known_name("role", role, ROLES)
     known_name("optimizer", optimizer, OPTIMIZERS)
     known_name("decay", decay, DECAYS)
+    if optimizer == "muon" and role != "block":
+        optimizer = "adamw"
     entry = _TABLES[scheme.width](scheme)[role]
-    rate = entry["sgd" if optimizer == "sgd" else "adam"]
+    rate = entry[optimizer if optimizer in ("sgd", "muon") else "adam"]
     formulas: dict[str, Monomial | None] = {
         "init_std": entry["init_std"],
         "multiplier": entry["multiplier"],
@@ -305,8 +310,9 @@ def _entry(
     sgd: Monomial = _ONE,
     adam: Monomial = _ONE,
     eps: Monomial = _ONE,
+    muon: Monomial = _ONE,
 ) -> dict[str, Monomial]:
-    return {"init_std": init_std, "multiplier": multiplier, "sgd": sgd, "adam": adam, "eps": eps}
+    return {"init_std": init_std, "multiplier": multiplier, "sgd": sgd, "adam": adam, "eps": eps, "muon": muon}
 
 
 def _mup(scheme: Scheme) -> _Table:
@@ -318,7 +324,14 @@ def _mup(scheme: Scheme) -> _Table:
     return {
         "input": vector,
         "input-bias": vector,
-        "block": _entry(_IN**-0.5, branch, _OUT / _IN * sgd_depth, adam_depth / _IN, eps_depth / _N),
+        "block": _entry(
+            _IN**-0.5,
+            branch,
+            _OUT / _IN * sgd_depth,
+            adam_depth / _IN,
+            eps_depth / _N,
+            (_OUT / _IN) ** 0.5 * adam_depth,
+        ),
         "block-bias": _entry(_ONE, branch, _N * bias_sgd, bias_adam, eps_depth / _N),
         "output": _entry(_ONE, _ONE / _N, _N, _ONE, _ONE / _N),
         "output-bias": _entry(),

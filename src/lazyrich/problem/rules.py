@@ -30,6 +30,7 @@ _MOVING: Mapping[str, Mapping[str, int]] = {
     "adam": {"init_std": 1, "multiplier": -1, "learning_rate": 1, "eps": -1, "weight_decay": -2},
     "adamw": {"init_std": 1, "multiplier": -1, "learning_rate": 1, "eps": -1, "weight_decay": -1},
     "sign": {"init_std": 1, "multiplier": -1, "learning_rate": 1, "eps": 0, "weight_decay": -1},
+    "muon": {"init_std": 1, "multiplier": -1, "learning_rate": 1, "eps": 0, "weight_decay": -1},
 }
 
 HOMOGENEOUS = ("linear", "relu", "leaky-relu", "abs")
@@ -165,6 +166,7 @@ SOURCES: Mapping[str, str] = {
     "mup": "Yang et al. 2022, Tensor Programs V (arXiv:2203.03466)",
     "depth": "Yang et al. 2023, Tensor Programs VI (arXiv:2310.02244)",
     "complete-p": "Dey et al. 2025, CompleteP (arXiv:2505.01618)",
+    "spectral": "Yang, Simon & Bernstein 2023, A Spectral Condition for Feature Learning (arXiv:2310.17813)",
 }
 
 _SGD_RATES = {
@@ -176,6 +178,10 @@ _ADAM_RATES = {
     "block": "every entry moves by the rate, and fan_in aligned inputs add up; the step is to be m^-gamma",
     "block-bias": "every entry moves by the rate, whatever the width; the step is to be m^-gamma",
 }
+_MUON_RATE = (
+    "all singular values of a step are the rate: on inputs of size sqrt(fan_in) it is to make changes of size "
+    "sqrt(fan_out); the step is to be m^-gamma"
+)
 _MULTIPLIERS = {
     "block": "once per branch: L of them add up as m^(1/2 - alpha) at random, and their steps as m^(1 - alpha - gamma)",
     "block-bias": "it is inside the block and has the block's factor",
@@ -199,7 +205,9 @@ def reasons(rule: Rule) -> dict[str, str]:
             "output": "the multiplier carries the whole width dependence",
         }[role]
     if scheme.width == "mup":
-        if rule.optimizer == "sgd":
+        if rule.optimizer == "muon":
+            said["learning_rate"] = _MUON_RATE
+        elif rule.optimizer == "sgd":
             said["learning_rate"] = _SGD_RATES.get(role, "the gradient falls as 1/n")
         else:
             said["learning_rate"] = _ADAM_RATES.get(role, "every entry moves by the rate, whatever the width")
@@ -255,6 +263,8 @@ def sources(rule: Rule) -> dict[str, str]:
                 named["learning_rate"] = "complete-p"
     if rule.optimizer == "sgd" and rule.role == "block-bias" and deep:
         named["learning_rate"] = "derived"
+    if rule.optimizer == "muon" and scheme.width == "mup":
+        named["learning_rate"] = "derived" if scheme.gamma else "spectral"
     published = rule.optimizer == "adamw" and rule.decay == "with-rate" and not (in_block and scheme.gamma)
     named["weight_decay"] = "complete-p" if published else "derived"
     if scheme.width != "mup":
@@ -267,7 +277,8 @@ def sources(rule: Rule) -> dict[str, str]:
 NOT_COVERED = (
     "batch size, number of steps, schedule and warm-up, momentum and betas: nothing here says how they scale",
     "attention logits: use 1/head dimension instead of its square root where the head dimension grows",
-    "tied embeddings, gradient clipping by the global norm, optimisers that orthogonalise (Muon) or rescale per tensor",
+    "tied embeddings, gradient clipping by the global norm, optimisers that rescale per tensor (LARS, LAMB)",
+    "what a Muon library does to the rate by itself (factors of the matrix's shape): take it out before using the rule",
     "layers that do not grow in proportion to the width: rule_for takes each matrix's own fan_in and fan_out",
 )
 DISAGREEMENTS = (
