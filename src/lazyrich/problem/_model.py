@@ -18,7 +18,7 @@ _UNION_TAGS = set(
         "list",
         "range",
         "layers",
-        "a power of d",
+        "a power",
         "a fraction",
         "gaussian",
         "power-law",
@@ -53,7 +53,7 @@ _FORMS = {
     "list": "a list",
     "range": "{from = .., to = .., count = ..}",
     "layers": "{input = .., block = .., output = ..}",
-    "a power of d": "{exponent = ..}",
+    "a power": "{exponent = ..}",
     "a fraction": "{relative = ..}",
 }
 

@@ -148,14 +148,12 @@ class _Relative(Model):
 def _kind_of_setting(value: Any) -> str:
     if isinstance(value, dict | LayerValues | _Exponent | _Relative):
         keys = value if isinstance(value, dict) else type(value).model_fields
-        return "a power of d" if "exponent" in keys else "a fraction" if "relative" in keys else "layers"
+        return "a power" if "exponent" in keys else "a fraction" if "relative" in keys else "layers"
     return "number"
 
 
 Variance = Annotated[
-    Annotated[Positive, Tag("number")]
-    | Annotated[LayerValues, Tag("layers")]
-    | Annotated[_Exponent, Tag("a power of d")],
+    Annotated[Positive, Tag("number")] | Annotated[LayerValues, Tag("layers")] | Annotated[_Exponent, Tag("a power")],
     Discriminator(_kind_of_setting),
 ]
 Threshold = Annotated[
