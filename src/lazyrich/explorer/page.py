@@ -1,0 +1,166 @@
+"""What all pages of the explorer share: settings and their link, messages, exports, and the page around them."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlencode
+
+import panel as pn
+from panel.io.state import set_curdoc
+
+from lazyrich.errors import LazyrichError
+from lazyrich.explorer.controls import Controls
+from lazyrich.explorer.frame import FRAME, NAVIGATION
+from lazyrich.explorer.redraw import Redrawer
+from lazyrich.explorer.settings import Setting, Values, read_query, write_query
+
+# The browser's address follows, without an entry in its history for every move of a slider.
+_KEEP_ADDRESS = """
+try { const link = new URL(cb_obj.value); window.history.replaceState({}, '', link.pathname + link.search) } catch {}
+"""
+Drawing = Callable[[], object]
+
+
+class Page:
+    """A page's settings, link, messages and background work; a page adds what is drawn.
+
+    Parameters
+    ----------
+    name : str
+        Its address, without a slash.
+    settings : sequence of Setting
+    work : callable
+        From values to an iterator of drawings, see :class:`lazyrich.explorer.redraw.Redrawer`.
+    readable : callable
+        Makes an error fit to be shown.
+
+    Attributes
+    ----------
+    controls : Controls
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: Sequence[Setting],
+        work: Callable[[Values], Iterator[Drawing]],
+        readable: Callable[[LazyrichError], LazyrichError] = lambda error: error,
+    ) -> None:
+        self._name, self._settings, self._work, self._readable = name, settings, work, readable
+        self._document: Any = pn.state.curdoc
+        self._watchers: list[Callable[[str], object]] = []
+        values, errors = read_query(settings, _query(pn.state.session_args))
+        self.controls = Controls(settings, values, self._changed, self.fail)
+        self._message = pn.pane.HTML("", sizing_mode="stretch_width", margin=0)
+        self._summary = pn.pane.HTML("", sizing_mode="stretch_width", margin=(0, 8))
+        self._link = pn.widgets.TextInput(
+            name="Link to this view", value=self._address(), sizing_mode="stretch_width", margin=(2, 8)
+        )
+        self._link.jscallback(value=_KEEP_ADDRESS)
+        self._redrawer = Redrawer(self.schedule, self.fail)
+        self._link_errors = errors
+        pn.state.on_session_destroyed(lambda context: self._redrawer.close())
+
+    @property
+    def values(self) -> Values:
+        """The value of every setting."""
+        return self.controls.values
+
+    @property
+    def query(self) -> str:
+        """The settings as in a link."""
+        return write_query(self._settings, self.values)
+
+    def start(self) -> None:
+        """Draw for the first time."""
+        self._redrawer.request(self._work(dict(self.values)))
+        for error in self._link_errors:
+            self.fail(error)
+
+    def watch(self, function: Callable[[str], object]) -> None:
+        """Call a function with the name of every setting that changes."""
+        self._watchers.append(function)
+
+    def schedule(self, function: Callable[[], object]) -> None:
+        """Run a function in the page's event loop, from any thread."""
+
+        def run() -> None:
+            with set_curdoc(self._document):
+                function()
+
+        self._document.add_next_tick_callback(run)
+
+    def fail(self, error: LazyrichError) -> None:
+        """Show an error as the command line would."""
+        text = html.escape(f"error: {self._readable(error)}")
+        self._message.object = f'<p role="alert" class="error">{text}</p>'
+
+    def say(self, text: str) -> None:
+        """Show what the figure says, as a sentence; errors are over."""
+        self._message.object = ""
+        self._summary.object = f'<p role="status" id="summary">{html.escape(text)}</p>'
+
+    def _changed(self, name: str) -> None:
+        self._link.value = self._address()
+        for function in self._watchers:
+            function(name)
+        self._redrawer.request(self._work(dict(self.values)))
+
+    def _address(self) -> str:
+        host = pn.state.headers.get("Host", "localhost") if pn.state.headers else "localhost"
+        return f"http://{host}/{self._name}" + (f"?{self.query}" if self.query else "")
+
+    def downloads(self, files: Mapping[str, tuple[str, Callable[[], bytes]]]) -> Any:
+        """Buttons that make a file when they are pressed; keys are labels, values file names and contents."""
+        buttons = []
+        for label, (name, content) in files.items():
+            buttons.append(
+                pn.widgets.FileDownload(
+                    callback=partial(self._download, content),
+                    filename=name,
+                    label=label,
+                    embed=False,
+                    auto=True,
+                    button_type="default",
+                    icon=None,
+                    width=110,
+                    margin=4,
+                )
+            )
+        return pn.FlexBox(*buttons, sizing_mode="stretch_width")
+
+    def _download(self, content: Callable[[], bytes]) -> io.BytesIO:
+        try:
+            return io.BytesIO(content())
+        except LazyrichError as error:
+            self.fail(error)
+            return io.BytesIO(f"error: {self._readable(error)}\n".encode())
+
+    def group(self, title: str, names: Sequence[str], *others: Any, collapsed: bool = False) -> Any:
+        """Some settings under a heading, that can be folded away."""
+        return pn.Card(
+            *(self.controls.boxes[name] for name in names), *others, title=title, collapsed=collapsed,
+            sizing_mode="stretch_width", margin=(0, 0, 8, 0), header_css_classes=["group"],
+        )  # fmt: skip
+
+    def template(self, title: str, lead: str, groups: Sequence[Any], figure: Any, actions: Sequence[Any]) -> Any:
+        """The whole page."""
+        made = pn.Template(FRAME)
+        made.add_variable("page_title", title)
+        made.add_variable("lead", lead)
+        made.add_variable("pages", [(address, text, address == self._name) for address, text in NAVIGATION])
+        made.add_panel("controls", pn.Column(*groups, sizing_mode="stretch_width", margin=0))
+        made.add_panel("figure", pn.Column(self._message, figure, self._summary, sizing_mode="stretch_width", margin=0))
+        made.add_panel("actions", pn.Column(*actions, self._link, sizing_mode="stretch_width", margin=0))
+        made.title = f"{title} - lazyrich"
+        return made
+
+
+def _query(arguments: Mapping[str, Sequence[bytes]] | None) -> str:
+    """The query of the page's address, from what the server made of it."""
+    given = {key: texts[-1] for key, texts in (arguments or {}).items() if texts}
+    return urlencode({key: text.decode("utf-8", "replace") for key, text in given.items()})
