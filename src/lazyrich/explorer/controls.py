@@ -45,16 +45,18 @@ class Controls:
             self.boxes[setting.name] = make(setting)
         self._show_what_matters()
 
-    def set(self, values: Mapping[str, Any], *, tell: bool = True) -> None:
+    def set(self, values: Mapping[str, Any]) -> None:
         """Change values from elsewhere, e.g. a click into a figure."""
+        if all(self.values[name] == value for name, value in values.items()):
+            return
         self.values.update(values)
         self._showing = True  # the widgets' own events are no new values
         for name, value in values.items():
             self._show[name](value)
         self._showing = False
         self._show_what_matters()
-        if tell:
-            self._changed(next(iter(values)))
+        for name in values:
+            self._changed(name)
 
     def _take(self, name: str, value: Any, source: Any = None) -> None:
         """A value from a widget: tell the others that show it, and the page."""

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyrich.explorer.linear import Kernels, RateCurve
-from lazyrich.plots import finish
+from lazyrich.explorer.settings import Values
+from lazyrich.explorer.two_layer import Diagram
+from lazyrich.plots import COLOURS, finish
+from lazyrich.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,4 +87,45 @@ def plot_kernels(kernels: Kernels) -> Figure:
         finish(axes, logarithmic=False)
         axes.grid(visible=False)
         axes.set(xlabel="step s", ylabel="step t", title=title)
+    return figure
+
+
+def run_columns(trajectory: Trajectory) -> dict[str, np.ndarray]:
+    """Errors, ranks and singular values of a matrix run at the recorded steps."""
+    data = trajectory.data
+    names = ("step", "time", "train_error", "test_error", "threshold", "active_rank", "numerical_rank", "stable_rank")
+    spectrum = data["singular_values"].values
+    return {name: data[name].values for name in names} | {
+        f"singular_value_{mode + 1}": spectrum[:, mode] for mode in range(spectrum.shape[1])
+    }
+
+
+def diagram_table(diagram: Diagram) -> dict[str, np.ndarray]:
+    """A row per point that is known."""
+    width, variance = np.meshgrid(diagram.width, diagram.variance, indexing="ij")
+    known = np.isfinite(diagram.error)
+    return {
+        "network.variance.exponent": variance[known],
+        "network.exponent": width[known],
+        "best_test_error": diagram.error[known],
+    }
+
+
+def plot_diagram(diagram: Diagram, values: Values) -> Figure:
+    """The phase diagram with its borders and the cursor."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.8, 5.2), layout="constrained")
+    axes = figure.subplots()
+    drawn = axes.pcolormesh(diagram.variance, diagram.width, diagram.error, cmap="cividis", norm=LogNorm())
+    figure.colorbar(drawn, ax=axes, label="best test error")
+    limits = axes.get_xlim(), axes.get_ylim()
+    for style, (label, line) in zip(("-", "--", ":"), diagram.lines.items(), strict=True):
+        axes.plot(line[:, 0], line[:, 1], color=COLOURS[1], linestyle=style, linewidth=2, label=label)
+    axes.plot(values["variance"], values["width"], "o", color="white", markeredgecolor="black", label="cursor")
+    axes.set(xlim=limits[0], ylim=limits[1], xlabel="g_s, variance = d^g_s", ylabel="g_w, width = d^g_w")
+    finish(axes, logarithmic=False)
+    axes.grid(visible=False)
+    axes.legend(fontsize="small", loc="lower left")
     return figure

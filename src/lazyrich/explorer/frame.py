@@ -14,6 +14,7 @@ FRAME = """
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
 <style>
+  :root { --bokeh-font-size: 14px; }
   html, body { background: #ffffff; color: #1a1a1a; font: 16px/1.4 system-ui, "DejaVu Sans", Arial, sans-serif; }
   header { display: flex; flex-wrap: wrap; gap: 4px 24px; align-items: baseline; padding: 10px 20px;
            border-bottom: 2px solid #0072B2; }
@@ -37,7 +38,8 @@ FRAME = """
            padding: 0 12px 16px; grid-template-rows: none; }
   }
   @media (max-width: 820px) and (min-height: 700px) {
-    #figure { position: sticky; top: 0; z-index: 10; border-bottom: 1px solid #999; }
+    #figure { position: sticky; top: 0; max-height: 62vh; overflow-y: auto; z-index: 10;
+              border-bottom: 1px solid #999; }
   }
 </style>
 {% endblock %}

@@ -170,14 +170,14 @@ class KernelFigure:
 
     def __init__(self) -> None:
         self._maps = [HeatMap("step s", "step t", name, height=340) for name in ("feature_kernel", "gradient_kernel")]
-        panes = [pn.pane.Bokeh(each.figure, sizing_mode="stretch_width", min_width=170) for each in self._maps]
+        panes = [pn.pane.Bokeh(each.figure, sizing_mode="stretch_width", min_width=150) for each in self._maps]
         self.layout = pn.Row(*panes, sizing_mode="stretch_width")
 
     def show(self, kernels: Kernels) -> None:
         """Draw both kernels."""
         last = float(kernels.steps[-1])
-        self._maps[0].show(kernels.feature, last, f"features H, level {kernels.level}")
-        self._maps[1].show(kernels.gradient, last, f"gradients G, level {kernels.level}")
+        self._maps[0].show(kernels.feature, last, "H(t, s)")
+        self._maps[1].show(kernels.gradient, last, "G(t, s)")
 
     def clear(self) -> None:
         """Draw nothing."""

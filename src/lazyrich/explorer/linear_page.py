@@ -66,11 +66,6 @@ class LinearPage:
         }
         self._last_rates: list[RateCurve] = []
         self._trainer = Trainer(self._page.schedule, self._page.fail, self._trained)
-        self._view = pn.widgets.RadioButtonGroup(
-            options={text: name for name, text in VIEWS.items()}, value=self._page.values["view"], margin=(2, 8),
-            button_type="primary", button_style="outline",
-        )  # fmt: skip
-        self._view.param.watch(lambda event: self._page.controls.set({"view": event.new}), "value")
         self._page.watch(self._after_change)
         self._show_view()
 
@@ -94,7 +89,9 @@ class LinearPage:
                 "Training", [s.name for s in TRAINING if s.name not in (*first, "seed", "networks")], collapsed=False
             ),
         ]
-        figure = pn.Column(self._view, *self._panes.values(), boxes["level"], sizing_mode="stretch_width", margin=0)
+        figure = pn.Column(
+            page.view_buttons(VIEWS), *self._panes.values(), boxes["level"], sizing_mode="stretch_width", margin=0
+        )
         actions = [
             pn.FlexBox(keep, forget),
             page.group("Train real networks and lay them over", ("networks", "seed"), self._trainer.view(self._start)),
@@ -146,8 +143,8 @@ class LinearPage:
     def _draw_kernels(self, kernels: Kernels) -> None:
         self._kernels.show(kernels)
         self._page.say(
-            f"H and G of level {kernels.level} of {self._page.values['blocks']}: rows and columns are steps of the "
-            "training. A kernel that stays the same is lazy; one that grows is rich."
+            f"Level {kernels.level} of 0 to {self._page.values['blocks']}. H: the features of what is not learned yet, "
+            "so it falls with the error. G: the gradients' kernel; constant in time while lazy, growing while rich."
         )
 
     # ---- What is changed ---------------------------------------------------------------------------------------------
@@ -161,7 +158,6 @@ class LinearPage:
 
     def _show_view(self) -> None:
         view = self._page.values["view"]
-        self._view.value = view
         for name, pane in self._panes.items():
             pane.visible = name == view
 

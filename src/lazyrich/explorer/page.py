@@ -22,6 +22,12 @@ from lazyrich.explorer.settings import Setting, Values, read_query, write_query
 _KEEP_ADDRESS = """
 try { const link = new URL(cb_obj.value); window.history.replaceState({}, '', link.pathname + link.search) } catch {}
 """
+_CARD = """
+:host(.card) { box-shadow: none; border: 1px solid #c4c4c4; border-radius: 6px; }
+.card-header { display: flex; flex-direction: row; align-items: center; gap: 8px; padding: 0 8px; outline: none;
+               background: #f2f2f2; border-radius: 5px; }
+.card-header:focus-visible { box-shadow: 0 0 0 3px #E69F00; }
+"""
 Drawing = Callable[[], object]
 
 
@@ -144,8 +150,19 @@ class Page:
         """Some settings under a heading, that can be folded away."""
         return pn.Card(
             *(self.controls.boxes[name] for name in names), *others, title=title, collapsed=collapsed,
-            sizing_mode="stretch_width", margin=(0, 0, 8, 0), header_css_classes=["group"],
+            stylesheets=[_CARD],
+            sizing_mode="stretch_width", margin=(0, 0, 8, 0),
         )  # fmt: skip
+
+    def view_buttons(self, views: Mapping[str, str]) -> Any:
+        """Buttons for the setting ``view``; keys are its values, values what the page shows."""
+        buttons = pn.widgets.RadioButtonGroup(
+            options={text: name for name, text in views.items()}, value=self.values["view"], margin=(2, 8),
+            button_type="primary", button_style="outline",
+        )  # fmt: skip
+        buttons.param.watch(lambda event: self.controls.set({"view": event.new}), "value")
+        self.watch(lambda name: setattr(buttons, "value", self.values["view"]))
+        return buttons
 
     def template(self, title: str, lead: str, groups: Sequence[Any], figure: Any, actions: Sequence[Any]) -> Any:
         """The whole page."""

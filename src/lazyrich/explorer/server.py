@@ -13,8 +13,10 @@ import panel as pn
 from threadpoolctl import threadpool_limits
 
 from lazyrich.errors import LazyrichError
+from lazyrich.explorer.depth_page import DepthPage
 from lazyrich.explorer.linear_page import LinearPage
 from lazyrich.explorer.training import stop_all
+from lazyrich.explorer.two_layer_page import TwoLayerPage
 from lazyrich.explorer.upload_box import CHUNK
 from lazyrich.explorer.uploads import Uploads
 
@@ -37,7 +39,11 @@ def make_server(port: int, uploads: Uploads) -> Any:
     """
     pn.extension("filedropper")
     port = _free_port(port)
-    pages = {"linear": lambda: LinearPage(uploads).template()}
+    pages: dict[str, Any] = {
+        "linear": lambda: LinearPage(uploads).template(),
+        "two-layer": lambda: TwoLayerPage().template(),
+        "depth": lambda: DepthPage().template(),
+    }
     pages["/"] = pages["linear"]
     return pn.serve(
         pages,
