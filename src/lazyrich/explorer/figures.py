@@ -23,7 +23,9 @@ from bokeh.plotting import figure
 _MAP, _MISSING = "Cividis256", "#bbbbbb"
 # A number at a tick: three digits, no zeros at the end.
 _SHORT = "return String(Number(tick.toPrecision(3)))"
-_GRID = {"display": "grid", "grid-template-columns": "repeat(auto-fit, minmax(280px, 1fr))", "gap": "8px"}
+_GRID = """
+:host { display: grid !important; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 8px; }
+"""
 # Positive values that differ by more than this factor are drawn by their logarithm, down to this part of the largest.
 _DECADES, _FLOOR = 100.0, 1e-6
 
@@ -54,7 +56,7 @@ def side_by_side(figures: Sequence[Any]) -> tuple[Any, list[Any]]:
     layout, panes : Panel objects
     """
     panes = [pn.pane.Bokeh(each, sizing_mode="stretch_width") for each in figures]
-    return pn.FlexBox(*panes, sizing_mode="stretch_width", styles=_GRID), panes
+    return pn.Column(*panes, sizing_mode="stretch_width", stylesheets=[_GRID], margin=0), panes
 
 
 def set_log_ticks(axis: Any, *values: np.ndarray) -> None:

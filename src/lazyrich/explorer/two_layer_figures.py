@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from bokeh.models import ColorBar, ColumnDataSource, FixedTicker, LegendItem, LogColorMapper
+from bokeh.models import ColorBar, ColumnDataSource, FixedTicker, LegendItem, LogColorMapper, Range1d
 
 from lazyrich.explorer.figures import add_hover, add_legend, new_figure, set_log_ticks
-from lazyrich.explorer.two_layer import Diagram, Run
+from lazyrich.explorer.two_layer import Diagram, Run, diagram_axes
 from lazyrich.plots import COLOURS
 
 # Smaller singular values, by the largest, are below the figure.
@@ -114,6 +114,9 @@ class DiagramFigure:
 
     def __init__(self) -> None:
         self.figure = new_figure("g of the variance d^g", "g of the width d^g", height=440)
+        left, right, bottom, top = _edges(*diagram_axes())
+        self.figure.x_range, self.figure.y_range = Range1d(left, right), Range1d(bottom, top)
+        self._place = {"x": [left], "y": [bottom], "w": [right - left], "h": [top - bottom]}
         self._image = ColumnDataSource({"image": [], "x": [], "y": [], "w": [], "h": []}, name="diagram")
         self._mapper = LogColorMapper(palette="Cividis256", low=0.1, high=1.0, nan_color="#bbbbbb")
         self.figure.image("image", x="x", y="y", dw="w", dh="h", color_mapper=self._mapper, source=self._image)
@@ -143,15 +146,7 @@ class DiagramFigure:
         low, high = (float(known.min()), float(known.max())) if known.size else (0.1, 1.0)
         self._mapper.update(low=low, high=max(high, 1.01 * low))
         self._bar.ticker = FixedTicker(ticks=[float(f"{tick:.2g}") for tick in np.geomspace(low, max(high, low), 4)])
-        x, y = diagram.variance, diagram.width
-        half_x, half_y = 0.5 * (x[1] - x[0]), 0.5 * (y[1] - y[0])
-        left, right, bottom, top = x[0] - half_x, x[-1] + half_x, y[0] - half_y, y[-1] + half_y
-        self._image.data = {
-            "image": [values.astype(np.float32)], "x": [left], "y": [bottom], "w": [right - left], "h": [top - bottom],
-        }  # fmt: skip
-        if self.figure.x_range.start != left:
-            self.figure.x_range.update(start=left, end=right)
-            self.figure.y_range.update(start=bottom, end=top)
+        self._image.data = {"image": [values.astype(np.float32)], **self._place}
         for source, item, (label, line) in zip(self._lines, self._items, diagram.lines.items(), strict=True):
             source.data = {"x": line[:, 0], "y": line[:, 1]}
             item.label = {"value": label}
@@ -161,3 +156,8 @@ class DiagramFigure:
     def move(self, variance: float, width: float) -> None:
         """Put the cursor there."""
         self._cursor.data = {"x": [variance], "y": [width]}
+
+
+def _edges(*axes: np.ndarray) -> tuple[float, ...]:
+    """Ends of the outermost cells of every axis."""
+    return tuple(float(end) for x in axes for end in (1.5 * x[0] - 0.5 * x[1], 1.5 * x[-1] - 0.5 * x[-2]))
