@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -282,8 +282,14 @@ def sweep_rates(problem: Problem) -> np.ndarray:
     return np.geomspace(rate / _SWEEP, rate * _SWEEP, _RATES)
 
 
-def rate_curves(problem: Problem) -> Iterator[list[RateCurve]]:
+def rate_curves(problem: Problem, solve: Callable[[Problem], Curves] = curves_of) -> Iterator[list[RateCurve]]:
     """The test loss (train loss, where there is no other) after the last step against the rate, at three widths.
+
+    Parameters
+    ----------
+    problem : Problem
+    solve : callable
+        :func:`curves_of`, or the same elsewhere.
 
     Yields
     ------
@@ -295,7 +301,7 @@ def rate_curves(problem: Problem) -> Iterator[list[RateCurve]]:
     for width in sweep_widths(problem):
         losses: list[float] = []
         for rate in rates:
-            found = curves_of(problem.with_values({"network.width": width}).with_rate(float(rate)))
+            found = solve(problem.with_values({"network.width": width}).with_rate(float(rate)))
             losses.append(float(found.losses.get("test_loss", found.losses["train_loss"])[-1]))
             yield [*done, RateCurve(width, rates[: len(losses)], np.asarray(losses))]
         done.append(RateCurve(width, rates, np.asarray(losses), find_optimum(rates, np.asarray(losses))))

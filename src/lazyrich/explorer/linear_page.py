@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from lazyrich.explorer.toml import problem_file
 from lazyrich.explorer.trainer import Trainer
 from lazyrich.explorer.upload_box import upload_box
 from lazyrich.explorer.uploads import Uploads
+from lazyrich.explorer.workers import remote
 from lazyrich.plots import plot_comparisons, plot_trajectory
 from lazyrich.problem import Problem
 from lazyrich.theory import predict
@@ -50,6 +52,19 @@ _LEAD = (
 )
 # Settings that change what is shown, and not the problem.
 _LOOKS = {setting.name for setting in SHOWN} | {"networks"}
+
+# A slider that is moved back, and the same exercise on many screens, are solved once.
+_REMEMBERED = 512
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _solve(tables: str) -> Curves:
+    return remote(curves_of, Problem(**json.loads(tables)))
+
+
+def _solved(problem: Problem) -> Curves:
+    """:func:`lazyrich.explorer.linear.curves_of` by the workers, remembered."""
+    return _solve(json.dumps(problem.to_dict()))  # a file is named by the hash of its content
 
 
 class LinearPage:
@@ -117,19 +132,22 @@ class LinearPage:
         try:
             problem = self._problem(values)
             if view == "kernels":
-                kernels = kernels_of(problem, values["level"])
+                kernels = remote(kernels_of, problem, values["level"])
                 yield partial(self._draw_kernels, kernels)
             elif view == "rates":
-                check_size(problem)
-                for curves in rate_curves(problem):
+                for curves in rate_curves(problem, _solved):
                     yield partial(self._draw_rates, curves, problem)
             else:
-                curves = curves_of(problem)
-                kept = curves_of(self._problem(kept_values(values))) if values["kept"] else None
+                curves = _solved(problem)
+                kept = _solved(self._problem(kept_values(values))) if values["kept"] else None
                 yield partial(self._draw_curves, curves, kept)
         except LazyrichError:
-            yield {"curves": self._curves, "rates": self._rates, "kernels": self._kernels}[view].clear
+            yield partial(self._clear, view)
             raise
+
+    def _clear(self, view: str) -> None:
+        {"curves": self._curves, "rates": self._rates, "kernels": self._kernels}[view].clear()
+        self._page.say("")
 
     def _draw_curves(self, curves: Curves, kept: Curves | None) -> None:
         self._curves.show(curves.losses, kept.losses if kept else {})

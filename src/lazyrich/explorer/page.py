@@ -22,6 +22,7 @@ from lazyrich.explorer.settings import Setting, Values, read_query, write_query
 _KEEP_ADDRESS = """
 try { const link = new URL(cb_obj.value); window.history.replaceState({}, '', link.pathname + link.search) } catch {}
 """
+_ERROR = "border-left: 6px solid #D55E00; background: #fdf1ea; padding: 6px 10px; margin: 0 0 8px"
 _CARD = """
 :host(.card) { box-shadow: none; border: 1px solid #c4c4c4; border-radius: 6px; }
 .card-header { display: flex; flex-direction: row; align-items: center; gap: 8px; padding: 0 8px; outline: none;
@@ -103,7 +104,7 @@ class Page:
     def fail(self, error: LazyrichError) -> None:
         """Show an error as the command line would."""
         text = html.escape(f"error: {self._readable(error)}")
-        self._message.object = f'<p role="alert" class="error">{text}</p>'
+        self._message.object = f'<p role="alert" class="error" style="{_ERROR}">{text}</p>'
 
     def say(self, text: str) -> None:
         """Show what the figure says, as a sentence; errors are over."""

@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lazyrich.errors import LazyrichError
+from lazyrich.explorer.workers import COUNT
 
 _log = logging.getLogger(__name__)
-# All pages share these threads, and each page has one piece of work in the queue at most: everyone gets a turn.
-_POOL = ThreadPoolExecutor(2, thread_name_prefix="explorer")
+# All pages share these threads, which wait for the workers. Each page has one piece of work in the queue at most, so
+# that everyone gets a turn.
+_POOL = ThreadPoolExecutor(COUNT + 1, thread_name_prefix="explorer")
 
 Work = Iterator[Callable[[], object]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from lazyrich.explorer.training import stop_all
 from lazyrich.explorer.two_layer_page import TwoLayerPage
 from lazyrich.explorer.upload_box import CHUNK
 from lazyrich.explorer.uploads import Uploads
+from lazyrich.explorer.workers import end_workers, warm_up
 
 _ADDRESS = "127.0.0.1"
 
@@ -72,7 +74,9 @@ def run(port: int, show: bool, announce: Callable[[str], object]) -> None:
     threadpool_limits(1)  # several pages are redrawn side by side
     logging.getLogger("bokeh").setLevel(logging.ERROR)
     uploads = Uploads()
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
+        warm_up()
         server = make_server(port, uploads)
         server.start()
         address = f"http://{_ADDRESS}:{server.port}/linear"
@@ -83,6 +87,7 @@ def run(port: int, show: bool, announce: Callable[[str], object]) -> None:
             server.io_loop.start()
     finally:
         stop_all()
+        end_workers()
         uploads.close()
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -181,8 +179,14 @@ def diagram_axes() -> tuple[np.ndarray, np.ndarray]:
     return np.linspace(variance.low, variance.high, _SIDE), np.linspace(width.low, width.high, _SIDE)
 
 
-def diagram_of(problem: MatrixProblem) -> Iterator[Diagram]:
+def diagram_of(problem: MatrixProblem, measure: Callable[[MatrixProblem], float] | None = None) -> Iterator[Diagram]:
     """Best test errors point by point, from a coarse grid to the whole.
+
+    Parameters
+    ----------
+    problem : MatrixProblem
+    measure : callable
+        Default: :func:`best_error`.
 
     Yields
     ------
@@ -199,7 +203,7 @@ def diagram_of(problem: MatrixProblem) -> Iterator[Diagram]:
     for count, index in enumerate(order, start=1):
         row, column = divmod(int(index), _SIDE)
         point = {"network.exponent": float(width[row]), "network.variance.exponent": float(variance[column])}
-        error[row, column] = _best_error(json.dumps(problem.with_values({**point, **_DIAGRAM}).to_dict()))
+        error[row, column] = (measure or best_error)(problem.with_values({**point, **_DIAGRAM}))
         if count % _OFTEN == 0 or count == len(order):
             yield Diagram(variance, width, error.copy(), lines)
 
@@ -208,10 +212,8 @@ def _level(index: np.ndarray) -> np.ndarray:
     return np.where(index % _COARSE == 0, 2, np.where(index % (_COARSE // 2) == 0, 1, 0))
 
 
-@lru_cache(maxsize=4096)
-def _best_error(tables: str) -> float:
-    """The best test error of a problem, written as JSON; the cursor moves over points that are known."""
-    problem = MatrixProblem(**json.loads(tables))
+def best_error(problem: MatrixProblem) -> float:
+    """The best test error of a run."""
     law = problem.training.solver == "law"
     found = measure_point(problem, "law" if law else "network")
     return float(found["law_best_error" if law else "network_best_error"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,30 @@ from lazyrich.explorer.two_layer import (
     VIEWS,
     Diagram,
     Run,
+    best_error,
     diagram_axes,
     diagram_of,
     problem_of,
     run_of,
 )
 from lazyrich.explorer.two_layer_figures import DiagramFigure, ErrorFigure, SpectrumFigure
+from lazyrich.explorer.workers import remote
+from lazyrich.problem import MatrixProblem
 
 _LEAD = (
     "A two-layer linear network learns a matrix. Its singular values are lazy below the threshold s0, moving as in "
     "kernel regression, and active above it, moving one after another. Click into the phase diagram to move the cursor."
 )
+
+
+@lru_cache(maxsize=8192)
+def _measure(tables: str) -> float:
+    return remote(best_error, MatrixProblem(**json.loads(tables)))
+
+
+def _measured(problem: MatrixProblem) -> float:
+    """:func:`lazyrich.explorer.two_layer.best_error` by the workers; the cursor moves over points that are known."""
+    return _measure(json.dumps(problem.to_dict()))
 
 
 class TwoLayerPage:
@@ -77,9 +91,9 @@ class TwoLayerPage:
     def _work(self, values: Values) -> Iterator[Callable[[], object]]:
         try:
             problem = problem_of(values)
-            yield partial(self._draw_run, run_of(problem), values)
+            yield partial(self._draw_run, remote(run_of, problem), values)
             if values["view"] == "diagram":
-                for diagram in diagram_of(problem):
+                for diagram in diagram_of(problem, _measured):
                     yield partial(self._draw_diagram, diagram)
         except LazyrichError:
             yield self._clear
@@ -98,6 +112,7 @@ class TwoLayerPage:
     def _clear(self) -> None:
         self._spectrum.clear()
         self._errors.clear()
+        self._page.say("")
 
     def _tapped(self, event: Any) -> None:
         if event.x is None or event.y is None:
