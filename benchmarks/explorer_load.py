@@ -1,9 +1,9 @@
 """The explorer under load: ``python -m benchmarks.explorer_load [--clients 20] [--seconds 60]``.
 
-Every client opens the page of deep linear networks over its websocket, as a browser does, and drags the slider of
-richness: bursts of positions, then a pause. A latency is the time from the last position of a burst to the arrival of
-the very curve that belongs to it, which is known by its first test loss, ``1 + (D/N)/richness^2``. Beside them are the
-server's memory over time, and the time that one redraw takes in the server alone.
+Every client opens the page of deep linear networks over its websocket, as a browser does. When all have it, they drag
+the slider of richness: bursts of positions, then a pause. A latency is the time from the last position of a burst to
+the arrival of the very curve that belongs to it, which is known by its first test loss, ``1 + (D/N)/richness^2``.
+Beside them are the server's memory over time, its processor time per drag, and the time of one prediction alone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ RICHNESS = next(s for s in TRAINING if s.name == "richness" and isinstance(s, Nu
 POSITIONS, APART, PAUSE, LONGEST = 6, 0.03, 0.3, 30.0
 
 
-async def drag(url: str, seed: int, end: float, latencies: list[float]) -> None:
+async def drag(page: PageClient, seed: int, end: float, latencies: list[float]) -> None:
     """One browser, until `end`; its latencies in seconds go into the list."""
     draw = random.Random(seed)
-    page = await PageClient.open(url, "linear")
     slider, curves = page.find(title=RICHNESS.label), page.find(name="curves")
     position = page.models[slider]["value"]
     while time.monotonic() < end:
@@ -53,16 +52,24 @@ async def drag(url: str, seed: int, end: float, latencies: list[float]) -> None:
     page.socket.close()
 
 
-async def drag_all(url: str, process: psutil.Process, clients: int, seconds: float) -> tuple[list, list, list]:
-    """Latencies, errors, and the server's memory in MiB at every second."""
+async def drag_all(url: str, process: psutil.Process, clients: int, seconds: float) -> tuple[float, list, list, list]:
+    """Seconds to open a page, latencies, errors, and the server's memory in MiB at every second."""
     latencies: list[float] = []
+    started = time.monotonic()
+    pages = [await PageClient.open(url, "linear") for _ in range(clients)]
+    opening = (time.monotonic() - started) / clients
     end = time.monotonic() + seconds
-    tasks = [asyncio.create_task(drag(url, seed, end, latencies)) for seed in range(clients)]
+    tasks = [asyncio.create_task(drag(page, seed, end, latencies)) for seed, page in enumerate(pages)]
     memory = []
     while not all(task.done() for task in tasks):
         memory.append(process.memory_info().rss / 2**20)
         await asyncio.sleep(1.0)
-    return latencies, [repr(task.exception()) for task in tasks if task.exception()], memory
+    return opening, latencies, [repr(task.exception()) for task in tasks if task.exception()], memory
+
+
+def process_seconds(process: psutil.Process) -> float:
+    """Processor time of a process and those that it started, opening of pages included."""
+    return sum(sum(each.cpu_times()[:2]) for each in [process, *process.children(recursive=True)])
 
 
 def redraw_alone(rounds: int = 20) -> float:
@@ -86,16 +93,21 @@ def main() -> None:
     report["redraw_seconds"] = redraw_alone()
     with running_explorer() as server:
         process = psutil.Process(server.process.pid)
-        latencies, errors, memory = asyncio.run(drag_all(server.url, process, options.clients, options.seconds))
+        opening, latencies, errors, memory = asyncio.run(
+            drag_all(server.url, process, options.clients, options.seconds)
+        )
+        spent = process_seconds(process)
         said = list(server.said)
     if not latencies:
         raise SystemExit("\n".join(["no curve arrived", *errors, *said]))
-    settled = memory[len(memory) // 3 :]  # until then sessions are opened
+    settled = memory[len(memory) // 3 :]  # until then every page draws its first figures
     report |= {
         "clients": options.clients,
+        "seconds_to_open": opening,
         "drags": len(latencies),
         "errors": errors,
         "server_said": said[-5:],
+        "processor_seconds_per_drag": spent / len(latencies),
         "latency_median": float(np.median(latencies)),
         "latency_95": float(np.quantile(latencies, 0.95)),
         "memory_mib": [round(value) for value in settled[:: max(1, len(settled) // 8)]],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import panel as pn
+from bokeh.io import curdoc
+from bokeh.models import Row, Select, Slider, TextInput
 
 from lazyrich.errors import LazyrichError
 from lazyrich.explorer.settings import Choice, Number, Setting, Values
@@ -13,6 +14,8 @@ from lazyrich.explorer.settings import Choice, Number, Setting, Values
 # Labels of boxes that repeat a slider's are for screen readers only.
 _HIDDEN_LABEL = "label {position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%);}"
 _SLIDER = ".bk-slider-title {font-size: 0.95em;} :host {--handle-width: 16px; --handle-height: 16px;}"
+# Between two values that are taken from a moving slider.
+_MILLISECONDS = 30
 _ROW = ":host {align-items: end; gap: 10px;}"
 
 
@@ -24,7 +27,8 @@ class Controls:
     values : dict
         The value of every setting.
     boxes : dict
-        For every setting a Panel object; one that means nothing beside the others is invisible.
+        For every setting a Bokeh model; one that means nothing beside the others is invisible. Panel's own widgets take
+        several times as long to make, and a page has sixty.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class Controls:
         self._changed, self._failed = changed, failed
         self._show: dict[str, Callable[[Any], None]] = {}
         self._showing = False
+        self._passed: dict[str, Any] = {}
+        self._document = curdoc()
         for setting in settings:
             make = self._number if isinstance(setting, Number) else self._choice_or_text
             self.boxes[setting.name] = make(setting)
@@ -58,7 +64,7 @@ class Controls:
         for name in values:
             self._changed(name)
 
-    def _take(self, name: str, value: Any, source: Any = None) -> None:
+    def _take(self, name: str, value: Any) -> None:
         """A value from a widget: tell the others that show it, and the page."""
         if self._showing or value == self.values[name]:
             return
@@ -75,57 +81,55 @@ class Controls:
 
     def _number(self, setting: Number) -> Any:
         value = self.values[setting.name]
-        slider = pn.widgets.IntSlider(
-            name=setting.label, start=0, end=setting.positions, value=setting.position(value), show_value=False,
-            tooltips=False, sizing_mode="stretch_width", stylesheets=[_SLIDER], margin=(2, 8), min_width=120,
+        slider = Slider(
+            title=setting.label, start=0, end=setting.positions, step=1, value=setting.position(value),
+            show_value=False, tooltips=False, sizing_mode="stretch_width", margin=(2, 8), min_width=120,
+            stylesheets=[_SLIDER],
         )  # fmt: skip
-        box = pn.widgets.TextInput(
-            name=f"{setting.label}, number", value=setting.write(value), width=84, margin=(2, 4),
+        box = TextInput(
+            title=f"{setting.label}, number", value=setting.write(value), width=84, margin=(2, 4),
             stylesheets=[_HIDDEN_LABEL],
         )  # fmt: skip
-
-        def moved(event: Any) -> None:
-            if not self._showing:
-                self._take(setting.name, setting.at(int(event.new)))
-
-        def typed(event: Any) -> None:
-            if self._showing:
-                return
-            try:
-                self._take(setting.name, setting.read(event.new.strip()))
-            except LazyrichError as error:
-                self._failed(error)
 
         def show(value: Any) -> None:
             box.value = setting.write(value)
             # several values share a position: a slider that is there already stays
-            if setting.at(slider.value) != value:  # pyright: ignore[reportArgumentType]
+            if setting.at(slider.value) != value:
                 slider.value = setting.position(value)
 
-        slider.param.watch(moved, "value")
-        box.param.watch(typed, "value")
+        slider.on_change("value", lambda attr, old, new: self._soon(setting.name, setting.at(int(new))))
+        box.on_change("value", lambda attr, old, new: self._read(setting, new.strip()))
         self._show[setting.name] = show
-        return pn.Row(slider, box, name=setting.name, stylesheets=[_ROW], sizing_mode="stretch_width")
+        return Row(children=[slider, box], name=setting.name, stylesheets=[_ROW], sizing_mode="stretch_width")
 
     def _choice_or_text(self, setting: Setting) -> Any:
-        common: dict[str, Any] = {"name": setting.label, "sizing_mode": "stretch_width", "margin": (2, 8)}
+        common: dict[str, Any] = {"title": setting.label, "value": self.values[setting.name], "margin": (2, 8)}
+        common |= {"sizing_mode": "stretch_width", "name": setting.name}
         if isinstance(setting, Choice):
-            options = {shown: value for value, shown in (setting.options or {}).items()}
-            widget: Any = pn.widgets.Select(options=options, value=self.values[setting.name], **common)
+            widget: Any = Select(options=list((setting.options or {}).items()), **common)
         else:
-            widget = pn.widgets.TextInput(value=self.values[setting.name], **common)
-
-        def chosen(event: Any) -> None:
-            if self._showing:
-                return
-            try:
-                self._take(setting.name, setting.read(event.new))
-            except LazyrichError as error:
-                self._failed(error)
-
-        def show(value: Any) -> None:
-            widget.value = value
-
-        widget.param.watch(chosen, "value")
-        self._show[setting.name] = show
+            widget = TextInput(**common)
+        widget.on_change("value", lambda attr, old, new: self._read(setting, new))
+        self._show[setting.name] = lambda value: setattr(widget, "value", value)
         return widget
+
+    def _read(self, setting: Setting, text: str) -> None:
+        if self._showing:
+            return
+        try:
+            self._take(setting.name, setting.read(text))
+        except LazyrichError as error:
+            self._failed(error)
+
+    def _soon(self, name: str, value: Any) -> None:
+        """Take the last of the values that a moving slider passes, a few times a second."""
+        if self._showing:
+            return
+        if not self._passed:
+            self._document.add_timeout_callback(self._take_passed, _MILLISECONDS)
+        self._passed[name] = value
+
+    def _take_passed(self) -> None:
+        passed, self._passed = self._passed, {}
+        for name, value in passed.items():
+            self._take(name, value)

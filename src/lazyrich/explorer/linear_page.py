@@ -91,25 +91,24 @@ class LinearPage:
         keep.on_click(lambda event: page.controls.set({"kept": self._own_query()}))
         forget = pn.widgets.Button(name="Forget the kept curve", margin=4)
         forget.on_click(lambda event: page.controls.set({"kept": ""}))
-        names = [setting.name for setting in DATA if setting.name not in ("data", "file")]
         upload = upload_box(self._uploads, self._take_file, page.fail)
         upload.visible = page.values["data"] == "file"
         page.watch(lambda name: setattr(upload, "visible", page.values["data"] == "file"))
         first = ("richness", "rate", "width", "blocks")
+        data = [setting.name for setting in DATA if setting.name not in ("data", "file")]
+        later = [setting.name for setting in TRAINING if setting.name not in (*first, "seed", "networks")]
         groups = [
             page.group("Main settings", first),
-            page.group("Data", ("data",), upload, *(boxes[name] for name in names)),
-            page.group("Network", [s.name for s in NETWORK if s.name not in first]),
-            page.group(
-                "Training", [s.name for s in TRAINING if s.name not in (*first, "seed", "networks")], collapsed=False
-            ),
+            page.group("Data", ["data", upload, *data]),
+            page.group("Network", [setting.name for setting in NETWORK if setting.name not in first]),
+            page.group("Training", later),
         ]
         figure = pn.Column(
             page.view_buttons(VIEWS), *self._panes.values(), boxes["level"], sizing_mode="stretch_width", margin=0
         )
         actions = [
             pn.FlexBox(keep, forget),
-            page.group("Train real networks and lay them over", ("networks", "seed"), self._trainer.view(self._start)),
+            page.group("Train real networks and lay them over", ["networks", "seed", self._trainer.view(self._start)]),
             page.downloads(
                 {
                     "Problem file": ("problem.toml", self.problem_file),

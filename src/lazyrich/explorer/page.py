@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import panel as pn
+from bokeh.models import Column as BokehColumn
 from panel.io.state import set_curdoc
 
 from lazyrich.errors import LazyrichError
@@ -147,13 +149,13 @@ class Page:
             self.fail(error)
             return io.BytesIO(f"error: {self._readable(error)}\n".encode())
 
-    def group(self, title: str, names: Sequence[str], *others: Any, collapsed: bool = False) -> Any:
-        """Some settings under a heading, that can be folded away."""
-        return pn.Card(
-            *(self.controls.boxes[name] for name in names), *others, title=title, collapsed=collapsed,
-            stylesheets=[_CARD],
-            sizing_mode="stretch_width", margin=(0, 0, 8, 0),
-        )  # fmt: skip
+    def group(self, title: str, members: Sequence[Any]) -> Any:
+        """Settings, by their names, and other objects under a heading, that can be folded away."""
+        parts: list[Any] = []
+        for named, run in itertools.groupby(members, key=lambda member: isinstance(member, str)):
+            boxes = [self.controls.boxes[member] if named else member for member in run]
+            parts += [BokehColumn(children=boxes, sizing_mode="stretch_width")] if named else boxes
+        return pn.Card(*parts, title=title, sizing_mode="stretch_width", margin=(0, 0, 8, 0), stylesheets=[_CARD])
 
     def view_buttons(self, views: Mapping[str, str]) -> Any:
         """Buttons for the setting ``view``; keys are its values, values what the page shows."""
@@ -171,9 +173,15 @@ class Page:
         made.add_variable("page_title", title)
         made.add_variable("lead", lead)
         made.add_variable("pages", [(address, text, address == self._name) for address, text in NAVIGATION])
-        made.add_panel("controls", pn.Column(*groups, sizing_mode="stretch_width", margin=0))
-        made.add_panel("figure", pn.Column(self._message, figure, self._summary, sizing_mode="stretch_width", margin=0))
-        made.add_panel("actions", pn.Column(*actions, self._link, sizing_mode="stretch_width", margin=0))
+        places = {
+            "controls": groups,
+            "figure": [self._message, figure, self._summary],
+            "actions": [*actions, self._link],
+        }
+        for name, parts in places.items():
+            place = pn.Column(sizing_mode="stretch_width", margin=0)
+            made.add_panel(name, place)  # writes all that is in it as text, so that it is filled later
+            place.extend(parts)
         made.title = f"{title} - lazyrich"
         return made
 
