@@ -19,12 +19,13 @@ import time
 import numpy as np
 import psutil
 
-from lazyrich.explorer.linear import DEFAULTS, TRAINING, curves_of, problem_of
+from lazyrich.explorer.linear import DEFAULTS, NETWORK, TRAINING, curves_of, problem_of
 from lazyrich.explorer.settings import Number
 from lazyrich.provenance import provenance
 from tests.explorer_client import PageClient, running_explorer
 
 RICHNESS = next(s for s in TRAINING if s.name == "richness" and isinstance(s, Number))
+WIDTH = next(s for s in NETWORK if s.name == "width" and isinstance(s, Number))
 POSITIONS, APART, PAUSE, LONGEST = 6, 0.03, 0.3, 30.0
 
 
@@ -32,6 +33,8 @@ async def drag(page: PageClient, seed: int, end: float, latencies: list[float]) 
     """One browser, until `end`; its latencies in seconds go into the list."""
     draw = random.Random(seed)
     slider, curves = page.find(title=RICHNESS.label), page.find(name="curves")
+    width = WIDTH.at(20 + 4 * seed)  # everyone has a problem of their own
+    await page.change(page.find(title=WIDTH.label), "value", WIDTH.position(width))
     position = page.models[slider]["value"]
     while time.monotonic() < end:
         for _ in range(POSITIONS):
@@ -39,7 +42,7 @@ async def drag(page: PageClient, seed: int, end: float, latencies: list[float]) 
             await page.change(slider, "value", position)
             await asyncio.sleep(APART)
         started = time.monotonic()
-        wanted = 1 + DEFAULTS["dimension"] / DEFAULTS["width"] / RICHNESS.at(position) ** 2
+        wanted = 1 + DEFAULTS["dimension"] / width / RICHNESS.at(position) ** 2
 
         def there(wanted: float = wanted) -> bool:
             loss = page.models[curves]["data"]["test_loss"]
