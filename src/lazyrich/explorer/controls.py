@@ -47,8 +47,8 @@ class Controls:
         self._passed: dict[str, Any] = {}
         self._document = curdoc()
         for setting in settings:
-            make = self._number if isinstance(setting, Number) else self._choice_or_text
-            self.boxes[setting.name] = make(setting)
+            number = isinstance(setting, Number)
+            self.boxes[setting.name] = self._number(setting) if number else self._choice_or_text(setting)
         self._show_what_matters()
 
     def set(self, values: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ class Controls:
         def show(value: Any) -> None:
             box.value = setting.write(value)
             # several values share a position: a slider that is there already stays
-            if setting.at(slider.value) != value:
+            if setting.at(int(slider.value)) != value:
                 slider.value = setting.position(value)
 
         slider.on_change("value", lambda attr, old, new: self._soon(setting.name, setting.at(int(new))))

@@ -75,7 +75,7 @@ class DepthPage:
     def _make_map(self) -> Any:
         made, drawn = new_figure("alpha", "gamma", height=400), plane()
         (left, right), (bottom, top) = drawn.alpha, drawn.gamma
-        made.x_range, made.y_range = Range1d(left, right), Range1d(bottom, top)
+        made.x_range, made.y_range = Range1d(start=left, end=right), Range1d(start=bottom, end=top)
         mapper = LinearColorMapper(palette=list(AREAS.values()), low=-0.5, high=len(AREAS) - 0.5)
         made.image([drawn.areas], x=left, y=bottom, dw=right - left, dh=top - bottom, color_mapper=mapper)
         items = []

@@ -32,7 +32,7 @@ _DECADES, _FLOOR = 100.0, 1e-6
 
 def new_figure(x_label: str, y_label: str, *, height: int = 360, title: str = "", **options: Any) -> Any:
     """An empty figure as wide as its place, without a toolbar."""
-    made = figure(
+    made: Any = figure(
         height=height, sizing_mode="stretch_width", min_width=150, toolbar_location=None, tools="", title=title or None,
         x_axis_label=x_label, y_axis_label=y_label, **options,
     )  # fmt: skip
@@ -78,9 +78,9 @@ def add_hover(made: Any, renderers: list[Any], tips: list[tuple[str, str]]) -> N
     made.add_tools(HoverTool(renderers=renderers, tooltips=tips, mode="mouse"))
 
 
-def add_legend(made: Any, items: list[Any], place: str = "top_right", *, side: str = "center", **options: Any) -> Any:
+def add_legend(made: Any, items: list[Any], place: Any = "top_right", *, side: str = "center", **options: Any) -> Any:
     """A legend that lets the curves shine through."""
-    legend = Legend(
+    legend: Any = Legend(
         items=items, location=place, background_fill_alpha=0.75, border_line_color=None, label_text_font_size="13px",
         padding=4, spacing=1, glyph_width=26, **options,
     )  # fmt: skip

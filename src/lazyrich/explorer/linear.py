@@ -125,7 +125,8 @@ def problem_of(values: Values, path: str | None = None) -> Problem:
     network = {name: given[name] for name in ("width", "blocks", "skip", "branch", "beta0") if name in given}
     training = {name: given[name] for name in (*_SAME_NAMES, "batch", "warmup") if name in given}
     training["learning_rate"] = given["rate"]
-    return Problem(network=network, data=_data(given, path), training=training)
+    tables: dict[str, Any] = {"network": network, "data": _data(given, path), "training": training}
+    return Problem(**tables)
 
 
 _SAME_NAMES = ("mode", "steps", "schedule", "momentum", "weight_decay", "parametrization", "richness", "seed")
@@ -276,9 +277,15 @@ def sweep_widths(problem: Problem) -> list[float]:
     return sorted({max(1, round(width * factor)) for factor in _WIDTH_FACTORS})
 
 
+def single_rate(problem: Problem) -> float:
+    """The learning rate, one number on this page."""
+    assert isinstance(problem.training.learning_rate, int | float)
+    return float(problem.training.learning_rate)
+
+
 def sweep_rates(problem: Problem) -> np.ndarray:
     """Rates around the one that is set."""
-    rate = float(np.max(problem.training.learning_rate))  # one number on this page
+    rate = single_rate(problem)
     return np.geomspace(rate / _SWEEP, rate * _SWEEP, _RATES)
 
 

@@ -36,7 +36,7 @@ class CurveFigure:
     def __init__(self) -> None:
         self.trained: Trajectory | None = None
         self.figure = new_figure("step", "mean squared error", y_axis_type="log")
-        nothing = {name: [] for name in ("step", *LOSSES)}
+        nothing: dict[str, Any] = {name: [] for name in ("step", *LOSSES)}
         self._source = ColumnDataSource(nothing, name="curves")
         self._kept = ColumnDataSource(dict(nothing), name="kept")
         self._markers = {
@@ -94,7 +94,7 @@ class CurveFigure:
         self._legend.items = items
 
 
-def _columns(losses: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _columns(losses: Mapping[str, np.ndarray]) -> dict[str, Any]:
     count = len(next(iter(losses.values()), ()))
     return {"step": np.arange(count)} | {name: losses.get(name, np.full(count, np.nan)) for name in LOSSES}
 
@@ -150,8 +150,8 @@ class RateFigure:
                 item.label = value(f"width {curve.width:g}")
             line.data = {"rate": curve.rates, "loss": curve.losses}
             best = curve.optimum
-            known = best is not None and np.isfinite(best.best_rate)
-            star.data = {"rate": [best.best_rate] if known else [], "loss": [best.loss] if known else []}
+            known = [best] if best is not None and np.isfinite(best.best_rate) else []
+            star.data = {"rate": [each.best_rate for each in known], "loss": [each.loss for each in known]}
 
     def clear(self) -> None:
         """Draw nothing."""

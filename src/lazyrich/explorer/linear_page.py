@@ -29,6 +29,7 @@ from lazyrich.explorer.linear import (
     kernels_of,
     problem_of,
     rate_curves,
+    single_rate,
     sweep_rates,
     sweep_summary,
     sweep_widths,
@@ -154,7 +155,7 @@ class LinearPage:
 
     def _draw_rates(self, curves: list[RateCurve], problem: Problem) -> None:
         self._last_rates = curves
-        self._rates.show(curves, float(np.max(problem.training.learning_rate)))
+        self._rates.show(curves, single_rate(problem))
         self._page.say(sweep_summary(curves))
 
     def _draw_kernels(self, kernels: Kernels) -> None:

@@ -182,7 +182,6 @@ class Page:
             place = pn.Column(sizing_mode="stretch_width", margin=0)
             made.add_panel(name, place)  # writes all that is in it as text, so that it is filled later
             place.extend(parts)
-        made.title = f"{title} - lazyrich"
         return made
 
 

@@ -12,9 +12,12 @@ from typing import Any
 
 import panel as pn
 from threadpoolctl import threadpool_limits
+from tornado.iostream import StreamClosedError
+from tornado.websocket import WebSocketClosedError
 
 from lazyrich.errors import LazyrichError
 from lazyrich.explorer.depth_page import DepthPage
+from lazyrich.explorer.frame import NAVIGATION
 from lazyrich.explorer.linear_page import LinearPage
 from lazyrich.explorer.training import stop_all
 from lazyrich.explorer.two_layer_page import TwoLayerPage
@@ -47,12 +50,14 @@ def make_server(port: int, uploads: Uploads) -> Any:
         "depth": lambda: DepthPage().template(),
     }
     pages["/"] = pages["linear"]
+    titles: Any = {name: f"lazyrich: {dict(NAVIGATION).get(name, 'explore')}" for name in pages}
     return pn.serve(
         pages,
         port=port,
         address=_ADDRESS,
         websocket_origin=[f"{_ADDRESS}:{port}", f"localhost:{port}"],
         websocket_max_message_size=4 * CHUNK,
+        title=titles,
         show=False,
         start=False,
         verbose=False,
@@ -73,6 +78,7 @@ def run(port: int, show: bool, announce: Callable[[str], object]) -> None:
     """
     threadpool_limits(1)  # several pages are redrawn side by side
     logging.getLogger("bokeh").setLevel(logging.ERROR)
+    logging.getLogger("asyncio").addFilter(_is_news)
     uploads = Uploads()
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
@@ -89,6 +95,12 @@ def run(port: int, show: bool, announce: Callable[[str], object]) -> None:
         stop_all()
         end_workers()
         uploads.close()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a message tells more than that a browser left while something was sent to it."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, StreamClosedError | WebSocketClosedError)
 
 
 def _free_port(port: int) -> int:

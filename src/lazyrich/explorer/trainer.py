@@ -45,7 +45,7 @@ class Trainer:
         self._text = pn.pane.HTML("", sizing_mode="stretch_width", margin=(0, 8))
         pn.state.on_session_destroyed(lambda context: self.cancel(""))
 
-    def view(self, start: Callable[[], object]) -> Any:
+    def view(self, start: Callable[[], None]) -> Any:
         """The buttons; `start` is called by the first."""
         self._train.on_click(lambda event: start())
         self._cancel.on_click(lambda event: self.cancel("cancelled"))

@@ -68,11 +68,12 @@ def problem_of(values: Values) -> MatrixProblem:
     matrix: dict[str, Any] = {"shape": [size, size], "target": target, "cost": given["cost"]}
     if "observed" in given:
         matrix["observed"] = given["observed"]
-    return MatrixProblem(
-        matrix=matrix,
-        network={"exponent": given["width"], "variance": {"exponent": given["variance"]}},
-        training={name: given[name] for name in ("steps", "weight_decay", "solver", "seed")},
-    )
+    tables: dict[str, Any] = {
+        "matrix": matrix,
+        "network": {"exponent": given["width"], "variance": {"exponent": given["variance"]}},
+        "training": {name: given[name] for name in ("steps", "weight_decay", "solver", "seed")},
+    }
+    return MatrixProblem(**tables)
 
 
 def _numbers(text: str) -> list[float]:

@@ -115,7 +115,7 @@ class DiagramFigure:
     def __init__(self) -> None:
         self.figure = new_figure("g of the variance d^g", "g of the width d^g", height=440)
         left, right, bottom, top = _edges(*diagram_axes())
-        self.figure.x_range, self.figure.y_range = Range1d(left, right), Range1d(bottom, top)
+        self.figure.x_range, self.figure.y_range = Range1d(start=left, end=right), Range1d(start=bottom, end=top)
         self._place = {"x": [left], "y": [bottom], "w": [right - left], "h": [top - bottom]}
         self._image = ColumnDataSource({"image": [], "x": [], "y": [], "w": [], "h": []}, name="diagram")
         self._mapper = LogColorMapper(palette="Cividis256", low=0.1, high=1.0, nan_color="#bbbbbb")
