@@ -1,0 +1,145 @@
+"""The page of rules for depth."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import panel as pn
+from bokeh.events import Tap
+from bokeh.models import ColumnDataSource, LegendItem, LinearColorMapper, Range1d
+
+from lazyrich.explorer import export
+from lazyrich.explorer.depth import (
+    AREAS,
+    GROWTH,
+    LINES,
+    RULE,
+    SETTINGS,
+    SIZES,
+    command_of,
+    growth_of,
+    plane,
+    plot_plane,
+    report_of,
+    summary_of,
+)
+from lazyrich.explorer.figures import add_legend, new_figure, set_log_ticks, side_by_side
+from lazyrich.explorer.page import Page
+from lazyrich.explorer.settings import Number, Values
+from lazyrich.plots import COLOURS
+
+_LEAD = (
+    "How branches and learning rates should fall with the number L of blocks. Only on the line alpha + gamma = 1 do "
+    "features learn at any depth; at alpha = 1/2 neighbouring layers also stay different. Click to choose a rule."
+)
+_STYLE = (
+    "<style>table {border-collapse: collapse; font-size: 14px;} td, th {padding: 3px 12px 3px 0; text-align: right;"
+    " border-bottom: 1px solid #ccc;} td:first-child, th:first-child {text-align: left;}</style>"
+)
+
+
+class DepthPage:
+    """Figures of the page, around its settings."""
+
+    def __init__(self) -> None:
+        self._page = Page("depth", SETTINGS, self._work)
+        self._cursor = ColumnDataSource({"alpha": [], "gamma": []}, name="rule")
+        self._sizes = [ColumnDataSource({"depth": [], "size": []}, name=f"growth_{index}") for index in range(3)]
+        self._map = self._make_map()
+        self._growth = self._make_growth()
+        self._table = pn.pane.HTML("", sizing_mode="stretch_width", margin=(0, 8), styles={"overflow-x": "auto"})
+        self._command = pn.widgets.TextInput(name="On the command line", sizing_mode="stretch_width", margin=(2, 8))
+
+    def template(self) -> Any:
+        """The page."""
+        page = self._page
+        row, _ = side_by_side([self._map, self._growth])
+        groups = [
+            page.group("Rule", [setting.name for setting in RULE]),
+            page.group("Sizes, for the table", [setting.name for setting in SIZES]),
+        ]
+        downloads = page.downloads(
+            {
+                "PNG": ("lazyrich.png", lambda: export.picture(plot_plane(page.values), "png")),
+                "SVG": ("lazyrich.svg", lambda: export.picture(plot_plane(page.values), "svg")),
+                "CSV": ("lazyrich.csv", self._csv),
+            }
+        )
+        page.start()
+        return page.template("Rules for depth", _LEAD, groups, row, [self._table, self._command, downloads])
+
+    def _make_map(self) -> Any:
+        made, drawn = new_figure("alpha", "gamma", height=400), plane()
+        (left, right), (bottom, top) = drawn.alpha, drawn.gamma
+        made.x_range, made.y_range = Range1d(start=left, end=right), Range1d(start=bottom, end=top)
+        mapper = LinearColorMapper(palette=list(AREAS.values()), low=-0.5, high=len(AREAS) - 0.5)
+        made.image([drawn.areas], x=left, y=bottom, dw=right - left, dh=top - bottom, color_mapper=mapper)
+        items = []
+        for name, colour in AREAS.items():
+            square = made.scatter([np.nan], [np.nan], marker="square", size=14, color=colour)
+            items.append(LegendItem(label=name, renderers=[square]))
+        for name, points in drawn.lines.items():
+            x, y = points.T
+            if len(points) > 1:
+                mark = made.line(x, y, color=LINES[name], line_width=6)
+            else:
+                mark = made.scatter(
+                    x, y, color=LINES[name], marker="star", size=26, line_color="white", level="overlay"
+                )
+            items.append(LegendItem(label=name, renderers=[mark]))
+        places = np.array(list(drawn.named))
+        made.scatter(places[:, 0], places[:, 1], size=5, color="black")
+        for index, ((alpha, gamma), name) in enumerate(drawn.named.items()):  # by turns above and below
+            offset = -7 if index % 2 == 0 else 20
+            made.text([alpha], [gamma], text=[name], x_offset=6, y_offset=offset, text_font_size="12px")
+        cursor = made.scatter(
+            "alpha", "gamma", source=self._cursor, marker="circle", size=20, line_color="black", line_width=3,
+            fill_color=None, level="overlay",
+        )  # fmt: skip
+        items.append(LegendItem(label="this rule", renderers=[cursor]))
+        add_legend(made, items, "left", side="below", ncols=2).label_text_font_size = "12px"
+        made.grid.visible = False
+        made.on_event(Tap, self._tapped)
+        return made
+
+    def _make_growth(self) -> Any:
+        made = new_figure("depth L", "relative to L = 1", x_axis_type="log", y_axis_type="log", height=400)
+        items = []
+        for index, (label, source) in enumerate(zip(GROWTH, self._sizes, strict=True)):
+            dash = ("solid", "dashed", "dotted")[index]
+            line = made.line("depth", "size", source=source, color=COLOURS[index], line_width=2.6, line_dash=dash)
+            items.append(LegendItem(label=label, renderers=[line]))
+        add_legend(made, items, "left", side="below").label_text_font_size = "12px"
+        return made
+
+    def _work(self, values: Values) -> Iterator[Callable[[], object]]:
+        yield partial(self._draw, values, report_of(values))
+
+    def _draw(self, values: Values, report: dict[str, Any]) -> None:
+        self._cursor.data = {"alpha": [values["alpha"]], "gamma": [values["gamma"]]}
+        depths, sizes = growth_of(values)
+        for source, size in zip(self._sizes, sizes.values(), strict=True):
+            source.data = {"depth": depths, "size": size}
+        set_log_ticks(self._growth.xaxis[0], depths)
+        set_log_ticks(self._growth.yaxis[0], *sizes.values())
+        cells = [["th", report["columns"]], *(["td", row] for row in report["rows"])]
+        rows = ["".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) for tag, row in cells]
+        self._table.object = f"{_STYLE}<p>Multiply the tuned model's values by:</p><table><tr>{'</tr><tr>'.join(rows)}"
+        self._command.value = command_of(values)
+        self._page.say(summary_of(values))
+
+    def _tapped(self, event: Any) -> None:
+        if event.x is None or event.y is None:
+            return
+        alpha, gamma = (setting for setting in RULE if isinstance(setting, Number))
+        # to the nearest twentieth: otherwise nobody hits the line
+        at = [round(20 * float(np.clip(x, s.low, s.high))) / 20 for x, s in ((event.x, alpha), (event.y, gamma))]
+        self._page.controls.set({"alpha": at[0], "gamma": at[1]})
+
+    def _csv(self) -> bytes:
+        report = report_of(self._page.values)
+        return export.table(dict(zip(report["columns"], zip(*report["rows"], strict=True), strict=True)))
