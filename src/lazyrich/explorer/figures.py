@@ -82,7 +82,7 @@ def add_legend(made: Any, items: list[Any], place: Any = "top_right", *, side: s
     """A legend that lets the curves shine through."""
     legend: Any = Legend(
         items=items, location=place, background_fill_alpha=0.75, border_line_color=None, label_text_font_size="13px",
-        padding=4, spacing=1, glyph_width=26, **options,
+        spacing=1, glyph_width=26, **options,
     )  # fmt: skip
     made.add_layout(legend, side)
     return legend
