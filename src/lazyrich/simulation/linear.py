@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,8 @@ import psutil
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem, output_scale
-from lazyrich.problem.spectrum import find_modes, input_dimension, output_count
+from lazyrich.problem.datasets import load_data
+from lazyrich.problem.spectrum import dataset_basis, find_modes, input_dimension, output_count
 
 _CHUNK = 16  # steps per compiled call: progress and Ctrl-C come between calls
 
@@ -45,12 +46,22 @@ class BatchResult:
         Empty, or over rows ``step * outputs + output``: ``feature_kernel`` H and ``gradient_kernel`` G, shape
         (seeds, blocks + 1, rows, rows); ``error_kernel`` C_v, and in full batch on random samples
         ``sample_error_kernel`` C_Delta, shape (seeds, rows, rows).
+    held_out_loss : ndarray, shape (seeds, steps, outputs), or None
+        On the held-out part of a data set, where it has one and outputs are asked for.
+    accuracy : dict of ndarray
+        Of ``"train"`` and ``"test"``, where there are classes and outputs are asked for: the part of the samples of
+        known class that a network puts there, shape (seeds, steps).
+    correct : dict of ndarray
+        Likewise: how many of these networks are right on a sample, shape (steps, samples).
     """
 
     seeds: list[int]
     test_loss: np.ndarray
     train_loss: np.ndarray
     kernels: dict[str, np.ndarray]
+    held_out_loss: np.ndarray | None = None
+    accuracy: dict[str, np.ndarray] = field(default_factory=dict)
+    correct: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,17 @@ class _Numbers(NamedTuple):
     skip: Any
     branch: Any
     richness: Any  # kappa
+    parts: dict[str, _Part]  # the samples whose outputs are recorded
+
+
+class _Part(NamedTuple):
+    """Samples of a data set whose outputs are recorded."""
+
+    inputs: Any  # (P, D), in the eigenbasis
+    targets: Any  # (C, P), or None where the loss is known without
+    labels: Any  # (P,), or None without classes
+    scale: Any  # (C, 1), to the targets' own units, in which a class is named
+    shift: Any  # (C, 1)
 
 
 def run_networks(
@@ -95,6 +117,7 @@ def run_networks(
     seeds: Sequence[int],
     *,
     kernels: bool,
+    outputs: bool = False,
     rate_factors: Sequence[float] | None = None,
     progress: Callable[[int, int], object] | None = None,
     memory_limit: int | None = None,
@@ -108,6 +131,8 @@ def run_networks(
         Numbers of the networks. Network s draws from ``training.seed`` and s alone, whatever is trained beside it.
     kernels : bool
         Also record the kernels.
+    outputs : bool
+        Also record what the outputs of a data set's samples tell: the loss of the held-out part, and accuracies.
     rate_factors : sequence of float, optional
         One per network, in front of all its learning rates: networks at different rates train side by side.
     progress : callable, optional
@@ -128,7 +153,7 @@ def run_networks(
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
     needed = _least_memory(problem)
     if needed <= limit:  # otherwise not even the spectrum of the data may fit
-        needed = required_memory(problem, kernels)
+        needed = required_memory(problem, kernels, outputs)
     if needed > limit:
         raise LazyrichError(
             "network.width",
@@ -137,7 +162,7 @@ def run_networks(
         )
     if any(not 0 <= seed < 2**32 for seed in seeds):
         raise LazyrichError("seeds", "a network's number is out of range", "give numbers from 0 to 4294967295")
-    form, numbers = _take_apart(problem, kernels)
+    form, numbers = _take_apart(problem, kernels, outputs)
     read = 8 * (sum(map(math.prod, form.shapes)) * (1 + form.momentum) + form.samples * form.dimension)
     most = max(1, min(limit // needed, _BATCH_BYTES // read, len(seeds)))
     members = list(zip(map(int, seeds), rate_factors or [1.0] * len(seeds), strict=True))
@@ -156,13 +181,15 @@ def _least_memory(problem: Problem) -> int:
     return 8 * (numbers + samples * (dimension + outputs))
 
 
-def required_memory(problem: Problem, kernels: bool) -> int:
+def required_memory(problem: Problem, kernels: bool, outputs: bool = False) -> int:
     """Bytes that one network takes while it is trained."""
-    form, _ = _take_apart(problem, kernels)
+    form, counted = _take_apart(problem, kernels, outputs)
     layers = [math.prod(shape) for shape in form.shapes]
     # Measured factors: weights, momentum, gradients, and what the products of one layer pack; samples and random bits.
     numbers = (2 + form.momentum) * sum(layers) + max(layers)
     numbers += form.samples * ((7 if form.data == "online" else 3) * form.dimension + 4 * form.outputs)
+    for part in counted.parts.values():  # inputs here and in JAX, outputs, and which of them are right
+        numbers += len(part.inputs) * (2 * form.dimension + 3 * form.outputs + problem.training.steps)
     if kernels:
         rows, levels = problem.training.steps * form.outputs, form.blocks + 1
         sampled = form.samples if form.data == "full-batch" else 0
@@ -171,7 +198,7 @@ def required_memory(problem: Problem, kernels: bool) -> int:
     return 8 * numbers
 
 
-def _take_apart(problem: Problem, kernels: bool) -> tuple[_Form, _Numbers]:
+def _take_apart(problem: Problem, kernels: bool, outputs_too: bool = False) -> tuple[_Form, _Numbers]:
     network, training, data = problem.network, problem.training, problem.data
     if math.isinf(network.width):
         raise LazyrichError("network.width", "an infinitely wide network cannot be trained", "give a finite width")
@@ -196,7 +223,20 @@ def _take_apart(problem: Problem, kernels: bool) -> tuple[_Form, _Numbers]:
         skip=network.skip,
         branch=network.branch_multiplier,
         richness=math.sqrt(output_scale(problem, dimension)[0]),
+        parts=_parts(data) if outputs_too and isinstance(data, DatasetData) else {},
     )
+
+
+def _parts(data: DatasetData) -> dict[str, _Part]:
+    """The samples of a data set whose outputs tell more than the moments do."""
+    loaded, basis = load_data(data), dataset_basis(data)[1]
+    units = loaded.target_std[:, None], loaded.target_mean[:, None]
+    found = {}
+    if loaded.labels is not None:
+        found["train"] = _Part(loaded.inputs @ basis, None, loaded.labels, *units)
+    if len(loaded.test_inputs):
+        found["test"] = _Part(loaded.test_inputs @ basis, loaded.test_targets.T, loaded.test_labels, *units)
+    return found
 
 
 def _run_batches(
@@ -217,12 +257,29 @@ def _run_batches(
         padded, factors = zip(*members + members[-1:] * (size - len(members)), strict=True)
         chunks = []
         for recorded in _train(form, numbers, np.asarray(padded, dtype=np.uint32), np.asarray(factors), chunk):
-            chunks.append(recorded)
+            chunks.append(_count_correct(numbers, recorded, len(members)))
             progress(first * steps + len(members) * min(len(chunks) * chunk, steps), count * steps)
         history = {n: np.concatenate([c[n] for c in chunks], axis=1)[: len(members), :steps] for n in chunks[0]}
         del chunks, recorded
-        seeds = [seed for seed, _ in members]
-        yield BatchResult(seeds, history["test_loss"], history["train_loss"], _kernels(form, numbers, history))
+        yield BatchResult(
+            [seed for seed, _ in members],
+            history["test_loss"],
+            history["train_loss"],
+            _kernels(form, numbers, history),
+            history.get("held_out_loss"),
+            {part: history[f"{part}_accuracy"] for part in numbers.parts if f"{part}_accuracy" in history},
+            {part: history[f"{part}_correct"][0] for part in numbers.parts if f"{part}_correct" in history},
+        )
+
+
+def _count_correct(numbers: _Numbers, recorded: dict[str, np.ndarray], networks: int) -> dict[str, np.ndarray]:
+    """Replace which samples each network has right by how many of them, and by how many networks."""
+    for name, part in numbers.parts.items():
+        if part.labels is not None:
+            right = recorded[f"{name}_correct"][:, :, part.labels >= 0]
+            recorded[f"{name}_accuracy"] = right.mean(axis=2)
+            recorded[f"{name}_correct"] = right[:networks].sum(axis=0, keepdims=True)
+    return recorded
 
 
 def _train(
@@ -350,9 +407,17 @@ def _step(form: _Form, numbers: _Numbers, samples: Any, state: Any) -> tuple[Any
     gradients = [last]  # g^L = w,  g^(l-1) = s g^l + c W^lT g^l / sqrt(N)
     for block in reversed(blocks):
         gradients.insert(0, skip * gradients[0] + branch * (gradients[0] @ block))
-    error = numbers.targets - gradients[0] @ first / (gamma * math.sqrt(n))  # v = beta* - beta
+    learned = gradients[0] @ first / (gamma * math.sqrt(n))  # beta
+    error = numbers.targets - learned  # v = beta* - beta
     test_loss = (numbers.eigenvalues * error**2).mean(axis=1)
     recorded = {"test_loss": test_loss, "train_loss": test_loss + (numbers.noise_root**2).sum(axis=1)}
+
+    for name, part in numbers.parts.items():
+        outputs = learned @ part.inputs.T / math.sqrt(d)
+        if part.targets is not None:
+            recorded["held_out_loss"] = ((part.targets - outputs) ** 2).mean(axis=1)
+        if part.labels is not None:
+            recorded[f"{name}_correct"] = (outputs * part.scale + part.shift).argmax(axis=0) == part.labels
 
     if form.data == "moments":
         weighted_error = numbers.eigenvalues * error  # u without fluctuations
