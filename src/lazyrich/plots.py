@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrich.fields import LOSSES
+from lazyrich.fields import ACCURACIES, CURVES, LOSSES
 from lazyrich.storage import write_whole
 
 if TYPE_CHECKING:
@@ -44,44 +44,48 @@ def _spans_decade(values: Sequence[np.ndarray]) -> bool:
     return joined.size > 0 and joined.min() > 0 and joined.max() > 10 * joined.min()
 
 
-def _unit(trajectory: Trajectory) -> str:
+def _unit(trajectory: Trajectory, curve: str) -> str:
+    if curve in ACCURACIES:
+        return "part of the samples named correctly"
     return "mean squared error" + (", standardised targets" if "target_std" in trajectory.data else "")
 
 
 def plot_trajectory(trajectory: Trajectory) -> Figure:
-    """Losses over steps, with bands of one standard error for trained networks."""
-    losses = [name for name in LOSSES if name in trajectory.data]
-    figure, grid = _new_figure(1, 1, 4.2)
-    axes = grid[0, 0]
-    for name, colour in zip(losses, COLOURS, strict=False):
-        values = trajectory.data[name].values
-        axes.plot(trajectory.steps, values, color=colour, label=LOSSES[name])
-        if f"{name}_sem" in trajectory.data:
-            sem = trajectory.data[f"{name}_sem"].values
-            axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
-    finish(axes, _spans_decade([trajectory.data[name].values for name in losses]))
+    """Losses, and beside them accuracies, over steps, with bands of one standard error for trained networks."""
+    panels = [[name for name in group if name in trajectory.data] for group in (LOSSES, ACCURACIES)]
+    panels = [curves for curves in panels if curves]
+    figure, grid = _new_figure(1, len(panels), 4.2)
+    for axes, curves in zip(grid[0], panels, strict=True):
+        for name, colour in zip(curves, COLOURS, strict=False):
+            values = trajectory.data[name].values
+            axes.plot(trajectory.steps, values, color=colour, label=CURVES[name])
+            if f"{name}_sem" in trajectory.data:
+                sem = trajectory.data[f"{name}_sem"].values
+                axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
+        finish(axes, curves[0] in LOSSES and _spans_decade([trajectory.data[name].values for name in curves]))
+        axes.set(xlabel="step", ylabel=_unit(trajectory, curves[0]))
+        axes.legend(frameon=False)
     origin = "predicted" if trajectory.source == "theory" else f"{trajectory.statistics['networks']} trained networks"
-    axes.set(xlabel="step", ylabel=_unit(trajectory), title=f"{origin}: {trajectory.outcome}")
-    axes.legend(frameon=False)
+    grid[0, 0].set_title(f"{origin}: {trajectory.outcome}")
     return figure
 
 
 def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
     """Predicted curves (lines) under trained means (markers with standard errors), and z-scores below."""
-    losses = comparisons[0].losses
-    figure, grid = _new_figure(2, len(losses), 6.0, height_ratios=[3, 1.2])
-    for column, loss in enumerate(losses):
+    curves = comparisons[0].curves
+    figure, grid = _new_figure(2, len(curves), 6.0, height_ratios=[3, 1.2])
+    for column, curve in enumerate(curves):
         above, below = grid[:, column]
         for index, comparison in enumerate(comparisons):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             trained, steps = comparison.trained.data, comparison.predicted.steps
             shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
             label = f", {comparison.label}" if comparison.label else ""
-            above.plot(steps, comparison.predicted.data[loss].values, color=colour, label=f"theory{label}")
+            above.plot(steps, comparison.predicted.data[curve].values, color=colour, label=f"theory{label}")
             above.errorbar(
                 steps[shown],
-                trained[loss].values[shown],
-                trained[f"{loss}_sem"].values[shown],
+                trained[curve].values[shown],
+                trained[f"{curve}_sem"].values[shown],
                 color=colour,
                 marker=marker,
                 markersize=4,
@@ -89,14 +93,41 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
                 label=f"{comparison.trained.statistics['networks']} networks{label}",
             )
             below.plot(
-                steps, comparison.data[f"{loss}_z"].values, color=colour, marker=marker, markevery=5, markersize=3
+                steps, comparison.data[f"{curve}_z"].values, color=colour, marker=marker, markevery=5, markersize=3
             )
-        finish(above, _spans_decade([c.predicted.data[loss].values for c in comparisons]))
+        finish(above, curve in LOSSES and _spans_decade([c.predicted.data[curve].values for c in comparisons]))
         finish(below, logarithmic=False)
         below.axhspan(-2, 2, color="0.5", alpha=0.15, linewidth=0)
-        above.set(title=LOSSES[loss], ylabel=_unit(comparisons[0].predicted))
+        above.set(title=CURVES[curve], ylabel=_unit(comparisons[0].predicted, curve))
         below.set(xlabel="step", ylabel="trained - theory\n(standard errors)")
         above.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def plot_calibration(comparisons: Sequence[Comparison]) -> Figure:
+    """How often networks were right against the predicted probability, for every part of the data with classes."""
+    parts = [name for name in ("train", "test") if f"{name}_correct" in comparisons[0].predicted.data]
+    figure, grid = _new_figure(1, len(parts), 4.6, sharey=True)
+    for axes, part in zip(grid[0], parts, strict=True):
+        axes.plot([0, 1], [0, 1], color="0.5", linewidth=1, label="as predicted")
+        for index, comparison in enumerate(comparisons):
+            found = comparison.calibration(part)
+            label = f"{comparison.label}: " if comparison.label else ""
+            axes.plot(
+                found["predicted"],
+                found["trained"],
+                color=COLOURS[index % len(COLOURS)],
+                marker=MARKERS[index % len(MARKERS)],
+                linestyle="none",
+                label=f"{label}{100 * found.attrs['error']:.1f} points apart on average",
+            )
+        finish(axes, logarithmic=False)
+        axes.set(
+            xlabel="predicted probability of a right answer",
+            ylabel="part of the networks that are right",
+            title=f"{'training' if part == 'train' else 'held-out'} samples",
+        )
+        axes.legend(frameon=False, fontsize="small")
     return figure
 
 

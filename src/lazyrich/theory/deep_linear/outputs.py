@@ -64,7 +64,7 @@ def weight_law(solution: Solution, eigenvalues: np.ndarray, correlations: np.nda
     correlations : ndarray, shape (D, C)
         ``lambda_k beta*_k``.
     """
-    limit, steps, outputs = solution.limit, solution.steps, solution.limit.outputs
+    steps, outputs = solution.steps, solution.limit.outputs
     size = steps * outputs
     pull = pull_matrix(solution)
     constant = np.tile(np.eye(outputs), (steps, 1))
