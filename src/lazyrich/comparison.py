@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.fields import CURVES, LOSSES
+from lazyrich.fields import ACCURACIES, CURVES, LOSSES
 from lazyrich.storage import write_whole
 from lazyrich.trajectory import Trajectory, plain
 
@@ -30,9 +30,8 @@ class Comparison:
     label : str
         What sets this problem apart from others in the same study, e.g. ``"width = 64"``.
     data : xarray.Dataset
-        For each curve that both have, of ``train_loss``, ``test_loss``, ``train_accuracy`` and ``test_accuracy``:
-        ``.._difference`` (step), trained minus predicted, and ``.._z`` (step), the difference in standard errors of the
-        trained mean.
+        For each curve that both have, losses, those of averages of networks, and accuracies: ``.._difference`` (step),
+        trained minus predicted, and ``.._z`` (step), the difference in standard errors of the trained mean.
     """
 
     predicted: Trajectory
@@ -45,7 +44,7 @@ class Comparison:
 
     @property
     def curves(self) -> list[str]:
-        """Names of the losses and accuracies that were compared."""
+        """Names of all curves that were compared: losses, those of averages of networks, accuracies."""
         return [str(name)[: -len("_z")] for name in self.data if str(name).endswith("_z")]
 
     @property
@@ -115,12 +114,12 @@ class Comparison:
         parts = []
         for curve in self.curves:
             apart = np.abs(self.data[f"{curve}_difference"].values)
-            if curve in LOSSES:
+            if curve not in ACCURACIES:
                 apart = apart / self.predicted.data[curve].values
             if not np.isfinite(apart).any():
                 continue
             z = np.abs(self.data[f"{curve}_z"].values)
-            unit = "%" if curve in LOSSES else " points"
+            unit = " points" if curve in ACCURACIES else "%"
             text = f"{curve.replace('_', ' ')} apart by at most {100 * np.nanmax(apart):.1f}{unit}"
             if np.isfinite(z).any():
                 text += (

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 ACCURACIES = {"train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
-CURVES = LOSSES | ACCURACIES
+AVERAGED = {
+    f"{part}_loss_over_{over}": f"{title} of an average over {over.replace('both', 'data and initialisations')}"
+    for part, title in (("train", "training loss"), ("test", "test loss"))
+    for over in ("initialisations", "data", "both")
+}
+CURVES = LOSSES | AVERAGED | ACCURACIES
 _LONG_NAMES = CURVES | {
     "feature_kernel": "feature kernel H",
     "gradient_kernel": "gradient kernel G",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrich.fields import ACCURACIES, CURVES, LOSSES
+from lazyrich.fields import ACCURACIES, AVERAGED, CURVES, LOSSES
 from lazyrich.storage import write_whole
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def plot_trajectory(trajectory: Trajectory) -> Figure:
 
 def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
     """Predicted curves (lines) under trained means (markers with standard errors), and z-scores below."""
-    curves = comparisons[0].curves
+    curves = [name for name in comparisons[0].curves if name not in AVERAGED]
     figure, grid = _new_figure(2, len(curves), 6.0, height_ratios=[3, 1.2])
     for column, curve in enumerate(curves):
         above, below = grid[:, column]
@@ -127,6 +127,29 @@ def plot_calibration(comparisons: Sequence[Comparison]) -> Figure:
             ylabel="part of the networks that are right",
             title=f"{'training' if part == 'train' else 'held-out'} samples",
         )
+        axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def plot_averages(comparison: Comparison) -> Figure:
+    """Losses of one network and of averages of infinitely many: theory (lines) under trained means (markers)."""
+    panels = [
+        [name for name in comparison.curves if name.startswith(part) and name not in ACCURACIES]
+        for part in ("train", "test")
+    ]
+    panels = [curves for curves in panels if curves]
+    figure, grid = _new_figure(1, len(panels), 4.6)
+    steps, trained = comparison.predicted.steps, comparison.trained.data
+    shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
+    for axes, curves in zip(grid[0], panels, strict=True):
+        for name, colour, marker in zip(curves, COLOURS, MARKERS, strict=False):
+            over = name.partition("_over_")[2].replace("both", "data and initialisations")
+            label = f"average over {over}" if over else "one network"
+            axes.plot(steps, comparison.predicted.data[name].values, color=colour, label=label)
+            values, errors = trained[name].values[shown], trained[f"{name}_sem"].values[shown]
+            axes.errorbar(steps[shown], values, errors, color=colour, marker=marker, markersize=4, linestyle="none")
+        finish(axes, _spans_decade([comparison.predicted.data[name].values for name in curves]))
+        axes.set(xlabel="step", ylabel=_unit(comparison.predicted, curves[0]), title=LOSSES[curves[0]])
         axes.legend(frameon=False, fontsize="small")
     return figure
 

@@ -50,8 +50,14 @@ class WeightLaw:
             yield scaled @ mean, spread.reshape(-1, outputs, outputs)
 
 
+def data_set_law(solution: Solution, data: DatasetData) -> tuple[WeightLaw, np.ndarray]:
+    """The law of beta after full-batch training on a data set, and the basis in which it is written, (D, D)."""
+    eigenvalues, basis, correlations = dataset_basis(data)
+    return weight_law(solution, eigenvalues, correlations), basis
+
+
 def weight_law(solution: Solution, eigenvalues: np.ndarray, correlations: np.ndarray) -> WeightLaw:
-    """The law of beta from the solved equations, for full-batch training on a data set.
+    """The law of beta from the solved equations.
 
     With the pull ``A = K R_D`` and ``V_k = (1 + lambda_k A)^-1``, ``v_k = V_k (beta*_k - a d . xi)`` gives
     ``beta_k = V_k (A lambda_k beta*_k + a d . xi)``: no small eigenvalue is divided by.
@@ -95,34 +101,47 @@ def _fluctuation_root(solution: Solution) -> np.ndarray:
     return decay[:, None] * axes[:, kept] * np.sqrt(factor * variances[kept])
 
 
-def read_part(law: WeightLaw, data: LoadedData, basis: np.ndarray, part: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """What the law says of the samples that are trained on (``"train"``) or of the held-out ones (``"test"``).
+def losses_on(law: WeightLaw, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean squared errors of one network and of the average of infinitely many, each of shape (steps, C).
+
+    Parameters
+    ----------
+    law : WeightLaw
+    inputs : ndarray, shape (P, D)
+        In the eigenbasis.
+    targets : ndarray, shape (P, C)
+    """
+    moments = (inputs**2).mean(axis=0) / inputs.shape[1]
+    variance = np.einsum("k,tkcc->tc", moments, law.covariance)
+    scaled = inputs / np.sqrt(inputs.shape[1])
+    of_average = np.zeros_like(variance)
+    for step, mean in enumerate(law.mean):
+        of_average[step] = ((targets - scaled @ mean) ** 2).mean(axis=0)
+    return of_average + variance, of_average
+
+
+def chances_on(law: WeightLaw, inputs: np.ndarray, labels: np.ndarray, data: LoadedData) -> np.ndarray:
+    """The probability that a network puts a sample into its class, shape (steps, samples that belong to a class).
 
     The class that a network names is that of its largest output in the targets' own units (0 and 1), where outputs
     are comparable.
 
-    Returns
-    -------
-    loss : ndarray, shape (steps, C)
-        Mean squared error over samples and networks.
-    correct : ndarray, shape (steps, samples), or None
-        The probability that a network puts a sample into its class; samples of no class are left out. None without
-        classes.
+    Parameters
+    ----------
+    law : WeightLaw
+    inputs : ndarray, shape (P, D)
+        In the eigenbasis.
+    labels : ndarray of int, shape (P,)
+        -1 for no class.
+    data : LoadedData
     """
-    held_out = part == "test"
-    inputs, targets = (data.test_inputs, data.test_targets) if held_out else (data.inputs, data.targets)
-    labels = data.test_labels if held_out else data.labels
-    losses, correct = np.zeros((len(law.mean), targets.shape[1])), None
-    if labels is not None:
-        classified = np.flatnonzero(labels >= 0)
-        correct = np.zeros((len(law.mean), len(classified)))
-    for step, (mean, covariance) in enumerate(law.of_outputs(inputs @ basis)):
-        losses[step] = ((targets - mean) ** 2 + np.diagonal(covariance, axis1=1, axis2=2)).mean(axis=0)
-        if labels is not None and correct is not None:
-            scores = mean[classified] * data.target_std + data.target_mean
-            spread = covariance[classified] * np.outer(data.target_std, data.target_std)
-            correct[step] = chance_of_largest(scores, spread, labels[classified])
-    return losses, correct
+    classified = labels >= 0
+    scale = data.target_std
+    found = np.zeros((len(law.mean), np.count_nonzero(classified)))
+    for step, (mean, covariance) in enumerate(law.of_outputs(inputs[classified])):
+        scores = mean * scale + data.target_mean
+        found[step] = chance_of_largest(scores, covariance * np.outer(scale, scale), labels[classified])
+    return found
 
 
 def read_data_set(solution: Solution, data: DatasetData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -137,16 +156,15 @@ def read_data_set(solution: Solution, data: DatasetData) -> tuple[dict[str, np.n
         (steps, samples); empty without classes.
     """
     loaded = load_data(data)
-    parts = ([] if loaded.labels is None else ["train"]) + (["test"] if len(loaded.test_inputs) else [])
-    if not parts:
-        return {}, {}
-    eigenvalues, basis, correlations = dataset_basis(data)
-    law = weight_law(solution, eigenvalues, correlations)
     losses, accuracies = {}, {}
-    for part in parts:
-        loss, correct = read_part(law, loaded, basis, part)
-        if part == "test":
-            losses["test_loss"] = loss
-        if correct is not None:
+    if loaded.labels is None and not len(loaded.test_inputs):
+        return losses, accuracies
+    law, basis = data_set_law(solution, data)
+    if len(loaded.test_inputs):
+        losses["test_loss"] = losses_on(law, loaded.test_inputs @ basis, loaded.test_targets)[0]
+    parts = {"train": (loaded.inputs, loaded.labels), "test": (loaded.test_inputs, loaded.test_labels)}
+    for part, (inputs, labels) in parts.items():
+        if labels is not None and (labels >= 0).any():
+            correct = chances_on(law, inputs @ basis, labels, loaded)
             accuracies |= {f"{part}_accuracy": correct.mean(axis=1), f"{part}_correct": correct}
     return losses, accuracies

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from lazyrich.theory.deep_linear.cascade import Level
-from lazyrich.theory.deep_linear.data_level import DataLevel
 from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.solver import Solution
 
@@ -177,9 +176,7 @@ def _sandwich(response: np.ndarray, source: np.ndarray, now: slice, upto: slice)
     return response[now, upto] @ source[upto, upto] @ response[upto, upto].T
 
 
-def _sandwiches(
-    responses: np.ndarray, source: np.ndarray, weights: np.ndarray, now: slice, upto: slice
-) -> np.ndarray:
+def _sandwiches(responses: np.ndarray, source: np.ndarray, weights: np.ndarray, now: slice, upto: slice) -> np.ndarray:
     """Rows `now` of ``sum_k weights_k responses_k source responses_k^T``; `source` is cut to `upto`."""
     rows = responses[:, now, upto] @ source @ responses[:, upto, upto].transpose(0, 2, 1)
     return np.tensordot(weights, rows, 1)
