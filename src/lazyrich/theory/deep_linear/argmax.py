@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from scipy.special import ndtr, ndtri
 
@@ -63,6 +65,7 @@ def _root(covariance: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(covariance + least[:, None, None] * np.eye(size))
 
 
+@lru_cache(maxsize=2)  # the same for all steps
 def _lattice(count: int, dimensions: int) -> np.ndarray:
     """Points in the unit cube, shape (count, dimensions, points): multiples of roots of primes, shifted and folded."""
     primes = _primes(dimensions)
