@@ -42,8 +42,8 @@ def test_two_entries_are_exact():
     covariance = roots @ roots.transpose(0, 2, 1)
     lead = np.where(index == 0, 1, -1) * (mean[:, 0] - mean[:, 1])
     spread = np.sqrt(covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1])
-    # rounding only, of the small multiple of the identity: 7e-13 measured
-    np.testing.assert_allclose(chance_of_largest(mean, covariance, index), ndtr(lead / spread), rtol=0, atol=1e-11)
+    # a small multiple of the identity is added to the covariance: 1.2e-13 measured
+    np.testing.assert_allclose(chance_of_largest(mean, covariance, index), ndtr(lead / spread), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("outputs", [3, 10])
@@ -51,9 +51,9 @@ def test_equal_entries_are_equally_likely(outputs):
     count = 2000
     covariance = np.tile(np.eye(outputs), (count, 1, 1))
     chance = chance_of_largest(np.zeros((count, outputs)), covariance, np.arange(count) % outputs)
-    # 32 lattice points: one vector is off by up to 0.02, the mean over vectors by 1e-4 (measured)
-    assert abs(chance.mean() - 1 / outputs) < 3e-4
-    assert np.abs(chance - 1 / outputs).max() < 0.05
+    # 32 lattice points: one vector is off by up to 0.013, the mean over vectors by 4e-5 (measured)
+    assert abs(chance.mean() - 1 / outputs) < 1e-4
+    assert np.abs(chance - 1 / outputs).max() < 0.03
 
 
 def test_chances_agree_with_another_integration():
@@ -64,12 +64,12 @@ def test_chances_agree_with_another_integration():
         others = [column for column in range(4) if column != index[row]]
         differences = -np.eye(4)[others] + np.eye(4)[index[row]]
         law = multivariate_normal(differences @ mean[row], differences @ covariance[row] @ differences.T)
-        # P(z > 0) = P(-z < 0); 32 points leave 0.008 (measured), 0.0006 on average
+        # P(z > 0) = P(-z < 0); 32 lattice points leave 0.007 (measured)
         expected = multivariate_normal(-law.mean, law.cov).cdf(np.zeros(3))
         assert found[row] == pytest.approx(expected, abs=0.02)
     assert found.mean() == pytest.approx(
-        np.mean([(sample_of(mean[r], roots[r]).argmax(axis=1) == index[r]).mean() for r in range(40)]), abs=0.003
-    )  # 20000 draws each: standard error 0.0005
+        np.mean([(sample_of(mean[r], roots[r]).argmax(axis=1) == index[r]).mean() for r in range(40)]), abs=0.0015
+    )  # 20000 draws for each of 40: standard error 0.0004, and 0.0004 measured
 
 
 def sample_of(mean, root):
@@ -93,7 +93,7 @@ def test_law_gives_the_loss_that_the_solver_gives():
     loss = []
     for mean, covariance in law.of_outputs(loaded.inputs @ basis):
         loss.append(((loaded.targets - mean) ** 2 + np.diagonal(covariance, axis1=1, axis2=2)).mean(axis=0))
-    # the same number by sums over samples and over quadrature nodes: 3e-14 measured
+    # the same number, by sums over samples instead of quadrature nodes: 3e-14 measured
     np.testing.assert_allclose(loss, losses_by_output(solution)[0]["train_loss"], rtol=1e-11)
 
 
@@ -121,7 +121,7 @@ def test_infinite_width_leaves_one_answer_a_sample():
 
 @pytest.fixture(scope="module")
 def comparison():
-    problem = digits_problem(width=512, steps=30)
+    problem = digits_problem(width=512, steps=24)
     return lazyrich.compare(lazyrich.predict(problem), lazyrich.train(problem, 16))
 
 
@@ -129,11 +129,13 @@ def comparison():
 def test_accuracy_of_sixteen_networks(comparison, part):
     apart = 100 * np.abs(comparison.data[f"{part}_accuracy_difference"].values)
     error = 100 * comparison.trained.data[f"{part}_accuracy_sem"].values
-    # One random network names the right class for 10 +- 5% of the samples, so that the mean of 16 is uncertain by up
-    # to 1.7 points at the first steps. Where it is certain to 0.5 points: within MEASURED
-    assert apart[error < 0.5].max() < 1.0
-    assert (error < 0.5).sum() >= 15
-    assert comparison.largest_z(f"{part}_accuracy") < 4
+    # One random network is right on 10 +- 5% of the samples, which leaves the mean of 16 uncertain by up to 1.7 points
+    # at the first steps. Measured: 0.84 and 0.88 points at any step, 0.40 and 0.20 where it is certain to 0.5 points,
+    # largest z 1.6.
+    assert apart.max() < 1.0
+    assert apart[error < 0.5].max() < 0.6
+    assert (error < 0.5).sum() >= 12
+    assert comparison.largest_z(f"{part}_accuracy") < 3
     assert comparison.predicted.data[f"{part}_accuracy"].values[-1] > 0.85
 
 
@@ -141,12 +143,13 @@ def test_accuracy_of_sixteen_networks(comparison, part):
 def test_probabilities_are_calibrated(comparison, part):
     found = comparison.calibration(part)
     assert found["count"].sum() == comparison.predicted.data[f"{part}_correct"].size
-    assert found.attrs["error"] < 0.012
-    assert np.abs(found["predicted"] - found["trained"]).max() < 0.05
+    # sampling of 16 networks: 0.004 and 0.003 on average, 0.018 and 0.011 in one bin (measured)
+    assert found.attrs["error"] < 0.008
+    assert np.abs(found["predicted"] - found["trained"]).max() < 0.03
 
 
 def test_wrong_law_would_be_seen(comparison):
-    # without the spread over initialisations the accuracy of the first steps would be far too high
+    # without the spread over initialisations the accuracy of the first steps is far too high: 0.56 measured
     mean_only = lazyrich.predict(comparison.predicted.problem.with_values({"network.width": float("inf")}))
     apart = mean_only.data["test_accuracy"].values - comparison.trained.data["test_accuracy"].values
     assert np.abs(apart).max() > 0.2
@@ -203,7 +206,7 @@ def test_accuracies_travel(comparison, tmp_path):
     assert again.summary() == comparison.summary()
     assert "test accuracy apart by at most" in comparison.summary() and " points" in comparison.summary()
     content = comparison.trained.to_json()
-    assert len(content["test_accuracy"]) == len(content["test_accuracy_sem"]) == 30
+    assert len(content["test_accuracy"]) == len(content["test_accuracy_sem"]) == 24
     assert "test_accuracy" not in lazyrich.predict(digits_problem(steps=2, classes=[3])).to_json()
 
 

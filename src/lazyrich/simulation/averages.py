@@ -20,6 +20,7 @@ from lazyrich.trajectory import Outcome, Trajectory
 _MOST_GROUPS = 100_000
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what overflows has diverged
 def train_averages(
     problem: Problem, groups: int = 16, *, progress: Callable[[int, int], object] | None = None
 ) -> Trajectory:
@@ -155,5 +156,4 @@ def _pairs(vectors: list[np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _sem(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    return values.std(axis=0, ddof=1) / math.sqrt(len(values))
