@@ -75,20 +75,18 @@ def test_at_the_start_only_the_initialisation_matters():
 def test_much_data_leave_the_initialisation():
     problem = SETTINGS["residual"].with_values({"data.samples": 10**10})
     predicted = predict_averages(problem).data
-    # terms of order D / samples: 2e-8 measured
+    # terms of order D / samples: 8e-8 measured
     np.testing.assert_allclose(predicted["test_loss_over_data"], predicted["test_loss"], rtol=1e-6)
     np.testing.assert_allclose(predicted["test_loss_over_initialisations"], predicted["test_loss_over_both"], rtol=1e-6)
 
 
-def test_great_width_leaves_the_data():
-    for width, tolerance in ((1e10, 1e-6), (float("inf"), 1e-12)):
-        predicted = predict_averages(
-            SETTINGS["two blocks, rich, decay and momentum"].with_values({"network.width": width})
-        ).data
-        np.testing.assert_allclose(predicted["test_loss_over_initialisations"], predicted["test_loss"], rtol=tolerance)
-        np.testing.assert_allclose(
-            predicted["train_loss_over_initialisations"], predicted["train_loss"], rtol=tolerance
-        )
+@pytest.mark.parametrize("name", SETTINGS)
+def test_great_width_leaves_the_data(name):
+    for width, tolerance in ((1e10, 1e-6), (float("inf"), 1e-12)):  # 5e-9 of order D / width, and rounding
+        predicted = predict_averages(SETTINGS[name].with_values({"network.width": width})).data
+        for part in ("train", "test"):
+            shared = predicted[f"{part}_loss_over_initialisations"]
+            np.testing.assert_allclose(shared, predicted[f"{part}_loss"], rtol=tolerance)
         np.testing.assert_allclose(predicted["test_loss_over_data"], predicted["test_loss_over_both"], rtol=tolerance)
 
 
@@ -131,12 +129,12 @@ def test_groups_of_networks(name):
         *(f"test_loss_over_{over}" for over in OVER),
     ]
     for curve in comparison.curves:
-        # 20 groups of networks of 100 units: largest z ZZ in these six settings, of the loss of one network too
-        assert comparison.largest_z(curve) < 4.5, curve
+        # 20 groups of networks of 100 units: largest z 2.7, of a residual one
+        assert comparison.largest_z(curve) < 3.5, curve
 
 
 def test_wrong_sharing_would_be_seen():
-    """The z-scores of the test above tell the curves apart."""
+    """The z-scores of the test above tell the curves apart: at least 14 crosswise, at most 0.9 otherwise."""
     trained = trained_groups("plain").data
     predicted = predict_averages(SETTINGS["plain"]).data
     for one in OVER:
@@ -163,9 +161,9 @@ def test_networks_averaged_one_by_one():
     for networks, found in ((count, direct), (1, (errors**2).mean(axis=(1, -1)))):
         z = found.mean(axis=0) - average_loss(predicted, networks)
         z /= found.std(axis=0) / np.sqrt(sets)
-        assert np.abs(z).max() < 4.5  # ZD
+        assert np.abs(z).max() < 3.5  # 0.6 and 1.1 measured
     z = (direct.mean(axis=0) - average_loss(predicted, 1)) / (direct.std(axis=0) / np.sqrt(sets))
-    assert np.abs(z).max() > 15
+    assert np.abs(z).max() > 15  # 41 measured: five networks are not one
 
 
 def test_group_zero_is_made_of_known_networks():

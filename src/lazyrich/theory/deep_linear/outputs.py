@@ -101,6 +101,18 @@ def _fluctuation_root(solution: Solution) -> np.ndarray:
     return decay[:, None] * axes[:, kept] * np.sqrt(factor * variances[kept])
 
 
+def law_memory(data: DatasetData, steps: int) -> int:
+    """Bytes that the law of the outputs will hold at once, beyond the solution; 0 where it is not needed."""
+    loaded = load_data(data)
+    if loaded.labels is None and not len(loaded.test_inputs):
+        return 0
+    samples = max(len(loaded.inputs), len(loaded.test_inputs))
+    dimension, outputs = loaded.inputs.shape[1], loaded.targets.shape[1]
+    # covariances by eigenvalue and by mode; matrices of one eigenvalue; covariances and lattice draws of one step
+    numbers = 3 * dimension * steps * outputs**2 + 4 * (steps * outputs) ** 2
+    return 8 * (numbers + samples * (4 * outputs**2 + 80 * outputs))
+
+
 def losses_on(law: WeightLaw, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean squared errors of one network and of the average of infinitely many, each of shape (steps, C).
 

@@ -14,7 +14,7 @@ from lazyrich.fields import lay_out
 from lazyrich.problem import DatasetData, Problem
 from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
 from lazyrich.theory.deep_linear.limit import take_limit
-from lazyrich.theory.deep_linear.outputs import read_data_set
+from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure
 from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
 from lazyrich.trajectory import Outcome, Trajectory
@@ -150,6 +150,8 @@ def _kernels(solution: Solution, responses: bool) -> dict[str, np.ndarray]:
 
 def _check_memory(problem: Problem, nodes: int) -> None:
     needed, free = required_memory(problem, nodes), psutil.virtual_memory().available
+    if isinstance(problem.data, DatasetData):
+        needed += law_memory(problem.data, problem.training.steps)
     if needed > 0.8 * free:
         raise LazyrichError(
             "training.steps",
