@@ -27,7 +27,7 @@ MARKERS = "osD^vPX"
 def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.6 * columns + 0.8, height), layout="constrained")
+    figure = Figure(figsize=((5.6 if columns <= 2 else 4.4) * columns + 0.8, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, **options)
 
 

@@ -108,9 +108,9 @@ def law_memory(data: DatasetData, steps: int) -> int:
         return 0
     samples = max(len(loaded.inputs), len(loaded.test_inputs))
     dimension, outputs = loaded.inputs.shape[1], loaded.targets.shape[1]
-    # covariances by eigenvalue and by mode; matrices of one eigenvalue; covariances and lattice draws of one step
+    # covariances by eigenvalue and by mode; matrices of one eigenvalue; inputs; covariances and draws of one step
     numbers = 3 * dimension * steps * outputs**2 + 4 * (steps * outputs) ** 2
-    return 8 * (numbers + samples * (4 * outputs**2 + 80 * outputs))
+    return 8 * (numbers + samples * (4 * dimension + 4 * outputs**2 + 80 * outputs))
 
 
 def losses_on(law: WeightLaw, inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
