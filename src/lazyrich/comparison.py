@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lazyrich.errors import LazyrichError
+from lazyrich.fields import ACCURACIES, CURVES, LOSSES
 from lazyrich.storage import write_whole
 from lazyrich.trajectory import Trajectory, plain
 
@@ -29,8 +30,8 @@ class Comparison:
     label : str
         What sets this problem apart from others in the same study, e.g. ``"width = 64"``.
     data : xarray.Dataset
-        For each of ``train_loss`` and ``test_loss`` that both have: ``.._difference`` (step), trained minus predicted,
-        and ``.._z`` (step), the difference in standard errors of the trained mean.
+        For each curve that both have, losses, those of averages of networks, and accuracies: ``.._difference`` (step),
+        trained minus predicted, and ``.._z`` (step), the difference in standard errors of the trained mean.
     """
 
     predicted: Trajectory
@@ -42,30 +43,84 @@ class Comparison:
         object.__setattr__(self, "data", _differences(self.predicted, self.trained))
 
     @property
-    def losses(self) -> list[str]:
-        """Names of the losses that were compared."""
+    def curves(self) -> list[str]:
+        """Names of all curves that were compared: losses, those of averages of networks, accuracies."""
         return [str(name)[: -len("_z")] for name in self.data if str(name).endswith("_z")]
 
-    def largest_z(self, loss: str = "train_loss") -> float:
-        """The largest absolute z-score over all steps that both reached."""
-        return float(np.nanmax(np.abs(self.data[f"{loss}_z"].values), initial=0.0))
+    @property
+    def losses(self) -> list[str]:
+        """Names of the losses that were compared."""
+        return [name for name in self.curves if name in LOSSES]
 
-    def mean_z(self, loss: str = "train_loss") -> float:
+    def largest_z(self, curve: str = "train_loss") -> float:
+        """The largest absolute z-score over all steps that both reached."""
+        return float(np.nanmax(np.abs(self.data[f"{curve}_z"].values), initial=0.0))
+
+    def mean_z(self, curve: str = "train_loss") -> float:
         """The mean absolute z-score over all steps that both reached."""
-        values = np.abs(self.data[f"{loss}_z"].values)
+        values = np.abs(self.data[f"{curve}_z"].values)
         return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
+
+    def calibration(self, part: str = "train", steps: slice = slice(None), bins: int = 10) -> xarray.Dataset:
+        """How often networks were right where theory gave so much of a chance.
+
+        Samples at all chosen steps are sorted into bins of equal width by the predicted probability that a network
+        names their class.
+
+        Parameters
+        ----------
+        part : str
+            ``"train"``, or ``"test"`` for the held-out samples.
+        steps : slice
+            Which steps; default: all.
+        bins : int
+
+        Returns
+        -------
+        xarray.Dataset
+            Over the bins that hold samples: ``predicted`` and ``trained``, the mean predicted probability and the part
+            of the networks that were right, and ``count``, how many pairs of sample and step; its attribute ``error``
+            is the mean distance of the two, weighted by the counts.
+
+        Raises
+        ------
+        LazyrichError
+            For data without classes or without such a part.
+        """
+        import xarray
+
+        name = f"{part}_correct"
+        if name not in self.predicted.data or name not in self.trained.data:
+            raise LazyrichError("calibration", f"there are no {part} samples with classes", "give data with classes")
+        predicted, trained = (t.data[name].values[steps].ravel() for t in (self.predicted, self.trained))
+        reached = np.isfinite(predicted) & np.isfinite(trained)
+        predicted, trained = predicted[reached], trained[reached]
+        of_bin = np.minimum((predicted * bins).astype(int), bins - 1)
+        counts = np.bincount(of_bin, minlength=bins)
+        filled = counts > 0
+        means = [
+            np.bincount(of_bin, values, minlength=bins)[filled] / counts[filled] for values in (predicted, trained)
+        ]
+        distance = np.abs(means[1] - means[0]) @ counts[filled] / max(len(predicted), 1)
+        return xarray.Dataset(
+            {"predicted": ("bin", means[0]), "trained": ("bin", means[1]), "count": ("bin", counts[filled])},
+            {"bin": np.flatnonzero(filled)},
+            {"error": float(distance), "part": part},
+        )
 
     def summary(self) -> str:
         """How far theory and training are apart, in one line."""
         networks = self.trained.statistics["networks"]
         parts = []
-        for loss in self.losses:
-            predicted = self.predicted.data[loss].values
-            relative = np.abs(self.data[f"{loss}_difference"].values / predicted)
-            if not np.isfinite(relative).any():
+        for curve in self.curves:
+            apart = np.abs(self.data[f"{curve}_difference"].values)
+            if curve not in ACCURACIES:
+                apart = apart / self.predicted.data[curve].values
+            if not np.isfinite(apart).any():
                 continue
-            z = np.abs(self.data[f"{loss}_z"].values)
-            text = f"{loss.replace('_', ' ')} apart by at most {np.nanmax(relative):.1%}"
+            z = np.abs(self.data[f"{curve}_z"].values)
+            unit = " points" if curve in ACCURACIES else "%"
+            text = f"{curve.replace('_', ' ')} apart by at most {100 * np.nanmax(apart):.1f}{unit}"
             if np.isfinite(z).any():
                 text += (
                     f", |z| at most {np.nanmax(z):.1f} (step {int(np.nanargmax(z))}), {np.nanmean(z):.1f} on average"
@@ -141,13 +196,13 @@ def _differences(predicted: Trajectory, trained: Trajectory) -> xarray.Dataset:
     import xarray
 
     variables = {}
-    for loss in ("train_loss", "test_loss"):
-        if loss in predicted.data and loss in trained.data:
-            difference = trained.data[loss].values - predicted.data[loss].values
-            sem = trained.data[f"{loss}_sem"].values
+    for curve in CURVES:
+        if curve in predicted.data and curve in trained.data:
+            difference = trained.data[curve].values - predicted.data[curve].values
+            sem = trained.data[f"{curve}_sem"].values
             z = np.divide(difference, sem, out=np.full_like(difference, np.nan), where=sem > 0)
-            variables[f"{loss}_difference"] = ("step", difference)
-            variables[f"{loss}_z"] = ("step", z)
+            variables[f"{curve}_difference"] = ("step", difference)
+            variables[f"{curve}_z"] = ("step", z)
     return xarray.Dataset(variables, {"step": predicted.steps})
 
 

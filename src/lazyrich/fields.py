@@ -16,22 +16,30 @@ if TYPE_CHECKING:
 
 LOSSES = {"train_loss": "training loss", "test_loss": "test loss"}
 ACCURACIES = {"train_accuracy": "training accuracy", "test_accuracy": "test accuracy"}
-_LONG_NAMES = (
-    LOSSES
-    | ACCURACIES
-    | {
-        "feature_kernel": "feature kernel H",
-        "gradient_kernel": "gradient kernel G",
-        "error_kernel": "weight error kernel C_v",
-        "sample_error_kernel": "sample error kernel C_Delta",
-        "feature_response": "response of h to a source in g",
-        "gradient_response": "response of g to a source in h",
-    }
-)
+AVERAGED = {
+    f"{part}_loss_over_{over}": f"{title} of an average over {over.replace('both', 'data and initialisations')}"
+    for part, title in (("train", "training loss"), ("test", "test loss"))
+    for over in ("initialisations", "data", "both")
+}
+CURVES = LOSSES | AVERAGED | ACCURACIES
+_LONG_NAMES = CURVES | {
+    "feature_kernel": "feature kernel H",
+    "gradient_kernel": "gradient kernel G",
+    "error_kernel": "weight error kernel C_v",
+    "sample_error_kernel": "sample error kernel C_Delta",
+    "feature_response": "response of h to a source in g",
+    "gradient_response": "response of g to a source in h",
+}
 _LOSS_UNITS = "mean squared error of the targets as trained on"
+_CORRECT = "part of the networks, or probability of a network, to name the sample's class"
 
 
-def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping[str, np.ndarray]) -> xarray.Dataset:
+def lay_out(
+    problem: Problem,
+    losses: Mapping[str, np.ndarray],
+    kernels: Mapping[str, np.ndarray],
+    accuracies: Mapping[str, np.ndarray],
+) -> xarray.Dataset:
     """A dataset with labelled dimensions; steps that were not reached are NaN.
 
     Parameters
@@ -42,6 +50,10 @@ def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping
         ``_of_seed`` have a leading seed dimension.
     kernels : dict of ndarray
         Shape (rows, rows) or (levels, rows, rows), rows running over (step, output).
+    accuracies : dict of ndarray
+        Of data with classes: ``train_accuracy`` and ``test_accuracy``, shape (steps done,), with a leading seed
+        dimension where the name ends in ``_of_seed``; ``train_correct`` and ``test_correct``, shape (steps done,
+        samples), over the samples that belong to a class.
     """
     import xarray
 
@@ -54,6 +66,13 @@ def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping
         variables[f"{name}_by_output"] = ((*leading, "step", "output"), padded, attributes)
         if not name.endswith("_sem"):  # the error of a mean over outputs is not the mean of their errors
             variables[name] = ((*leading, "step"), padded.mean(axis=-1), attributes)
+    for name, values in accuracies.items():
+        if name.endswith("_correct"):
+            dimensions, axis, attributes = ("step", name.replace("_correct", "_sample")), 0, {"long_name": _CORRECT}
+        else:
+            dimensions, axis = (*(("seed",) if name.endswith("_of_seed") else ()), "step"), -1
+            attributes = {"long_name": _LONG_NAMES.get(name, name.replace("_", " "))}
+        variables[name] = (dimensions, _pad(np.asarray(values, dtype=float), steps, axis), attributes)
     for name, values in kernels.items():
         rows = values.shape[-1] // len(names)
         shaped = values.reshape(*values.shape[:-2], rows, len(names), rows, len(names))

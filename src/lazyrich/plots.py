@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrich.fields import ACCURACIES, LOSSES
+from lazyrich.fields import ACCURACIES, AVERAGED, CURVES, LOSSES
 from lazyrich.storage import write_whole
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MARKERS = "osD^vPX"
 def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.6 * columns + 0.8, height), layout="constrained")
+    figure = Figure(figsize=((5.6 if columns <= 2 else 4.4) * columns + 0.8, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, **options)
 
 
@@ -44,52 +44,50 @@ def _spans_decade(values: Sequence[np.ndarray]) -> bool:
     return joined.size > 0 and joined.min() > 0 and joined.max() > 10 * joined.min()
 
 
-def _unit(trajectory: Trajectory) -> str:
+def _unit(trajectory: Trajectory, curve: str) -> str:
+    if curve in ACCURACIES:
+        return "part of the samples named correctly"
     if trajectory.data["train_loss"].attrs["units"].startswith("cross-entropy"):
         return trajectory.data["train_loss"].attrs["units"]
     return "mean squared error" + (", standardised targets" if "target_std" in trajectory.data else "")
 
 
 def plot_trajectory(trajectory: Trajectory) -> Figure:
-    """Losses over steps, and accuracies below, with bands of one standard error for trained networks."""
-    shown = [
-        {name: label for name, label in curves.items() if name in trajectory.data} for curves in (LOSSES, ACCURACIES)
-    ]
-    panels = [curves for curves in shown if curves]
-    figure, grid = _new_figure(len(panels), 1, 4.2 + 2.4 * (len(panels) - 1))
-    for axes, curves in zip(grid[:, 0], panels, strict=True):
-        for (name, label), colour in zip(curves.items(), COLOURS, strict=False):
+    """Losses, and beside them accuracies, over steps, with bands of one standard error for trained networks."""
+    panels = [[name for name in group if name in trajectory.data] for group in (LOSSES, ACCURACIES)]
+    panels = [curves for curves in panels if curves]
+    figure, grid = _new_figure(1, len(panels), 4.2)
+    for axes, curves in zip(grid[0], panels, strict=True):
+        for name, colour in zip(curves, COLOURS, strict=False):
             values = trajectory.data[name].values
-            axes.plot(trajectory.steps, values, color=colour, label=label)
+            axes.plot(trajectory.steps, values, color=colour, label=CURVES[name])
             if f"{name}_sem" in trajectory.data:
                 sem = trajectory.data[f"{name}_sem"].values
                 axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
-        of_losses = curves is panels[0]
-        finish(axes, of_losses and _spans_decade([trajectory.data[name].values for name in curves]))
-        axes.set_ylabel(_unit(trajectory) if of_losses else "share of samples right")
+        finish(axes, curves[0] in LOSSES and _spans_decade([trajectory.data[name].values for name in curves]))
+        axes.set(xlabel="step", ylabel=_unit(trajectory, curves[0]))
         axes.legend(frameon=False)
     origin = "predicted" if trajectory.source == "theory" else f"{trajectory.statistics['networks']} trained networks"
     grid[0, 0].set_title(f"{origin}: {trajectory.outcome}")
-    grid[-1, 0].set_xlabel("step")
     return figure
 
 
 def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
     """Predicted curves (lines) under trained means (markers with standard errors), and z-scores below."""
-    losses = comparisons[0].losses
-    figure, grid = _new_figure(2, len(losses), 6.0, height_ratios=[3, 1.2])
-    for column, loss in enumerate(losses):
+    curves = [name for name in comparisons[0].curves if name not in AVERAGED]
+    figure, grid = _new_figure(2, len(curves), 6.0, height_ratios=[3, 1.2])
+    for column, curve in enumerate(curves):
         above, below = grid[:, column]
         for index, comparison in enumerate(comparisons):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
             trained, steps = comparison.trained.data, comparison.predicted.steps
             shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
             label = f", {comparison.label}" if comparison.label else ""
-            above.plot(steps, comparison.predicted.data[loss].values, color=colour, label=f"theory{label}")
+            above.plot(steps, comparison.predicted.data[curve].values, color=colour, label=f"theory{label}")
             above.errorbar(
                 steps[shown],
-                trained[loss].values[shown],
-                trained[f"{loss}_sem"].values[shown],
+                trained[curve].values[shown],
+                trained[f"{curve}_sem"].values[shown],
                 color=colour,
                 marker=marker,
                 markersize=4,
@@ -97,14 +95,64 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
                 label=f"{comparison.trained.statistics['networks']} networks{label}",
             )
             below.plot(
-                steps, comparison.data[f"{loss}_z"].values, color=colour, marker=marker, markevery=5, markersize=3
+                steps, comparison.data[f"{curve}_z"].values, color=colour, marker=marker, markevery=5, markersize=3
             )
-        finish(above, _spans_decade([c.predicted.data[loss].values for c in comparisons]))
+        finish(above, curve in LOSSES and _spans_decade([c.predicted.data[curve].values for c in comparisons]))
         finish(below, logarithmic=False)
         below.axhspan(-2, 2, color="0.5", alpha=0.15, linewidth=0)
-        above.set(title=LOSSES[loss], ylabel=_unit(comparisons[0].predicted))
+        above.set(title=CURVES[curve], ylabel=_unit(comparisons[0].predicted, curve))
         below.set(xlabel="step", ylabel="trained - theory\n(standard errors)")
         above.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def plot_calibration(comparisons: Sequence[Comparison]) -> Figure:
+    """How often networks were right against the predicted probability, for every part of the data with classes."""
+    parts = [name for name in ("train", "test") if f"{name}_correct" in comparisons[0].predicted.data]
+    figure, grid = _new_figure(1, len(parts), 4.6, sharey=True)
+    for axes, part in zip(grid[0], parts, strict=True):
+        axes.plot([0, 1], [0, 1], color="0.5", linewidth=1, label="as predicted")
+        for index, comparison in enumerate(comparisons):
+            found = comparison.calibration(part)
+            label = f"{comparison.label}: " if comparison.label else ""
+            axes.plot(
+                found["predicted"],
+                found["trained"],
+                color=COLOURS[index % len(COLOURS)],
+                marker=MARKERS[index % len(MARKERS)],
+                linestyle="none",
+                label=f"{label}{100 * found.attrs['error']:.1f} points apart on average",
+            )
+        finish(axes, logarithmic=False)
+        axes.set(
+            xlabel="predicted probability of a right answer",
+            ylabel="part of the networks that are right",
+            title=f"{'training' if part == 'train' else 'held-out'} samples",
+        )
+        axes.legend(frameon=False, fontsize="small")
+    return figure
+
+
+def plot_averages(comparison: Comparison) -> Figure:
+    """Losses of one network and of averages of infinitely many: theory (lines) under trained means (markers)."""
+    panels = [
+        [name for name in comparison.curves if name.startswith(part) and name not in ACCURACIES]
+        for part in ("train", "test")
+    ]
+    panels = [curves for curves in panels if curves]
+    figure, grid = _new_figure(1, len(panels), 4.6)
+    steps, trained = comparison.predicted.steps, comparison.trained.data
+    shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
+    for axes, curves in zip(grid[0], panels, strict=True):
+        for name, colour, marker in zip(curves, COLOURS, MARKERS, strict=False):
+            over = name.partition("_over_")[2].replace("both", "data and initialisations")
+            label = f"average over {over}" if over else "one network"
+            axes.plot(steps, comparison.predicted.data[name].values, color=colour, label=label)
+            values, errors = trained[name].values[shown], trained[f"{name}_sem"].values[shown]
+            axes.errorbar(steps[shown], values, errors, color=colour, marker=marker, markersize=4, linestyle="none")
+        finish(axes, _spans_decade([comparison.predicted.data[name].values for name in curves]))
+        axes.set(xlabel="step", ylabel=_unit(comparison.predicted, curves[0]), title=LOSSES[curves[0]])
+        axes.legend(frameon=False, fontsize="small")
     return figure
 
 

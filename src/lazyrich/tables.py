@@ -9,7 +9,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from lazyrich.fields import ACCURACIES, LOSSES
+from lazyrich.fields import CURVES
 
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison
@@ -29,16 +29,16 @@ def number(value: np.floating | np.ndarray, digits: int = 4) -> str:
 
 def trajectory_table(trajectory: Trajectory) -> Table:
     """Losses and accuracies at some steps, with standard errors where there are any."""
-    labels = {name: label for name, label in (LOSSES | ACCURACIES).items() if name in trajectory.data}
+    curves = [name for name in CURVES if name in trajectory.data]
     table = Table(
         title=f"{trajectory.source}: {trajectory.outcome}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
     table.add_column("step", justify="right", no_wrap=True)
-    for label in labels.values():
-        table.add_column(label, justify="right")
+    for name in curves:
+        table.add_column(CURVES[name], justify="right")
     for step in shown_steps(len(trajectory.steps)):
         row = [str(trajectory.steps[step])]
-        for name in labels:
+        for name in curves:
             text = number(trajectory.data[name].values[step])
             if f"{name}_sem" in trajectory.data:
                 text += f" ± {number(trajectory.data[f'{name}_sem'].values[step])}"
@@ -61,23 +61,23 @@ def original_units(trajectory: Trajectory) -> str:
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     """Theory beside training at some steps, with the difference in standard errors."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    losses = comparisons[0].losses
+    curves = comparisons[0].curves
     labelled = any(comparison.label for comparison in comparisons)
     if labelled:
         table.add_column("problem", no_wrap=True)
     table.add_column("step", justify="right", no_wrap=True)
-    for loss in losses:
-        for column in (f"{LOSSES[loss]}\ntheory", "trained ± s.e.", "z"):
+    for curve in curves:
+        for column in (f"{CURVES[curve]}\ntheory", "trained ± s.e.", "z"):
             table.add_column(column, justify="right", no_wrap=True)
     for comparison in comparisons:
         predicted, trained = comparison.predicted.data, comparison.trained.data
         for index, step in enumerate(shown_steps(len(comparison.predicted.steps), most=6)):
             row = [comparison.label if index == 0 else ""] * labelled + [str(step)]
-            for loss in losses:
-                error = trained[f"{loss}_sem"].values[step]
-                row.append(number(predicted[loss].values[step]))
-                row.append(f"{number(trained[loss].values[step])} ± {number(error, digits=2)}")
-                row.append(number(comparison.data[f"{loss}_z"].values[step], digits=2))
+            for curve in curves:
+                error = trained[f"{curve}_sem"].values[step]
+                row.append(number(predicted[curve].values[step]))
+                row.append(f"{number(trained[curve].values[step])} ± {number(error, digits=2)}")
+                row.append(number(comparison.data[f"{curve}_z"].values[step], digits=2))
             table.add_row(*row)
         table.add_section()
     return table

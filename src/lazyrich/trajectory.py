@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lazyrich.errors import LazyrichError
+from lazyrich.fields import ACCURACIES, AVERAGED
 from lazyrich.problem.base import AnyProblem
 from lazyrich.problem.files import study_kind
 from lazyrich.provenance import provenance
@@ -67,9 +68,12 @@ class Trajectory:
         without label noise; ``.._by_output`` (step, output) before the average. Kernels have dimensions (level, step,
         output, step_prime, output_prime): ``feature_kernel`` H, ``gradient_kernel`` G, and without levels
         ``error_kernel`` C_v and ``sample_error_kernel`` C_Delta. Of trained networks these are means over seeds, with
-        ``.._sem`` their standard errors and ``.._of_seed`` each network's losses. Steps after a divergence are missing
-        (NaN). Losses are in units of the standardised targets; ``target_std`` (output) undoes it. Of residual networks:
-        ``train_loss``, ``test_loss``, ``train_accuracy`` and ``test_accuracy`` at the steps that were recorded.
+        ``.._sem`` their standard errors and ``.._of_seed`` each network's losses. Data with classes have
+        ``train_accuracy`` and ``test_accuracy`` (step), the part of the samples of known class that a network puts
+        there, and ``train_correct`` and ``test_correct`` (step, sample), the probability that a network does so, or the
+        part of the networks that do. Steps after a divergence are missing (NaN). Losses are in units of the
+        standardised targets; ``target_std`` (output) undoes it. Of residual networks: ``train_loss``,
+        ``test_loss``, ``train_accuracy`` and ``test_accuracy`` at the steps that were recorded.
     problem : Problem, or another kind of problem
     source : str
         ``"theory"`` or ``"training"``.
@@ -105,7 +109,7 @@ class Trajectory:
     def to_json(self) -> dict[str, Any]:
         """Lists and plain values, with None where there is no number."""
         content: dict[str, Any] = {"source": self.source, "steps": [int(step) for step in self.steps]}
-        for name in self.problem.curves:
+        for name in [*self.problem.curves, *(name for name in (AVERAGED | ACCURACIES) if name in self.data)]:
             content[name] = plain(self.data[name].values) if name in self.data else None
             if "networks" in self.statistics:
                 sem = f"{name}_sem"

@@ -134,6 +134,9 @@ class DatasetData(Model):
         ``"global"``: every column is centred and one common factor makes the mean of ``|x|^2`` equal to D;
         ``"column"``: every column is centred and divided by its own standard deviation; ``"none"``: as it is.
         Except with ``"none"`` targets are standardised; reports undo it.
+    test_fraction : float, optional
+        This part of the samples, drawn once and always the same, is held out: it is neither trained on nor looked at
+        to centre and scale, and has the test loss. Default: none is.
     """
 
     kind: Literal["dataset"] = "dataset"
@@ -142,6 +145,7 @@ class DatasetData(Model):
     target: str | list[str] | None = None
     classes: Annotated[list[int | float | str], Field(min_length=1)] | None = None
     scaling: Literal["global", "column", "none"] = "global"
+    test_fraction: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> DatasetData:
@@ -178,10 +182,16 @@ def dataset(
     target: str | list[str] | None = None,
     classes: list[int | float | str] | None = None,
     scaling: Literal["global", "column", "none"] = "global",
+    test_fraction: float | None = None,
 ) -> DatasetData:
     """A built-in data set by name (``"digits"``, ``"mnist"``), or a CSV, NPZ or Parquet file by path.
 
     See :class:`DatasetData` for the options.
     """
-    options: dict[str, Any] = {"target": target, "classes": classes, "scaling": scaling}
+    options: dict[str, Any] = {
+        "target": target,
+        "classes": classes,
+        "scaling": scaling,
+        "test_fraction": test_fraction,
+    }
     return DatasetData(**{"name" if source in ("digits", "mnist") else "path": source}, **options)

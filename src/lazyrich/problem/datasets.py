@@ -21,7 +21,9 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True, eq=False)
 class LoadedData:
-    """A data set ready for use: P samples, D inputs, C outputs. All arrays are float64 and read-only.
+    """A data set ready for use: P samples, D inputs, C outputs. All arrays are read-only.
+
+    Means and scales are those of the samples that are trained on; held-out samples are moved and scaled by the same.
 
     Attributes
     ----------
@@ -29,6 +31,10 @@ class LoadedData:
         Centred and scaled inputs, without unit; with scaling ``"none"`` in the units of the data.
     targets : ndarray, shape (P, C)
         Targets of mean 0 and population standard deviation 1; with scaling ``"none"`` in the units of the data.
+    labels : ndarray of int, shape (P,), or None
+        The output that is each sample's class, -1 where it belongs to none; None without (at least two) classes.
+    test_inputs, test_targets, test_labels : ndarray or None
+        The same of the held-out samples; without a held-out part they have no rows.
     target_names : tuple of str
         One name per output: the column's, or e.g. ``"label=3"`` for a one-hot class.
     target_mean, target_std : ndarray, shape (C,)
@@ -39,6 +45,10 @@ class LoadedData:
 
     inputs: np.ndarray
     targets: np.ndarray
+    labels: np.ndarray | None
+    test_inputs: np.ndarray
+    test_targets: np.ndarray
+    test_labels: np.ndarray | None
     target_names: tuple[str, ...]
     target_mean: np.ndarray
     target_std: np.ndarray
@@ -107,20 +117,47 @@ def _load(request: _Request) -> LoadedData:
     if not features:
         raise LazyrichError(source, "has no input columns, only targets", "add input columns, or fewer targets")
     inputs, targets = np.column_stack(list(features.values())), np.column_stack(list(outputs.values()))
-    constant = tuple(name for name, varies in zip(features, _varying(inputs), strict=True) if not varies)
+    classified = data.classes is not None and len(data.classes) > 1
+    labels = np.where(targets.any(axis=1), targets.argmax(axis=1), -1) if classified else None
+    kept, held_out = _split(source, rows, data.test_fraction)
+    test_inputs, test_targets = inputs[held_out], targets[held_out]
+    inputs, targets = inputs[kept], targets[kept]
+    varies = _varying(inputs)
+    constant = tuple(name for name, changes in zip(features, varies, strict=True) if not changes)
+    part = "" if data.test_fraction is None else " that are not held out"
     if len(constant) == len(features):
-        raise LazyrichError(source, "all input columns are constant", "give inputs that differ between samples")
+        what = f"all input columns are constant over the samples{part}" if part else "all input columns are constant"
+        raise LazyrichError(source, what, "give inputs that differ between samples")
     mean, std = np.zeros(targets.shape[1]), np.ones(targets.shape[1])
     if data.scaling != "none":
-        for name, varies in zip(outputs, _varying(targets), strict=True):
-            if not varies:
-                what = "target is the same for all samples and cannot be standardised"
+        for name, changes in zip(outputs, _varying(targets), strict=True):
+            if not changes:
+                what = f"target is the same for all samples{part} and cannot be standardised"
                 raise LazyrichError(_at(source, name), what, "choose another target, or scaling = 'none'")
-        inputs = _standardise(inputs, common=data.scaling == "global")[0]
+        first = inputs[0]
+        inputs, shift, spread = _standardise(inputs, common=data.scaling == "global")
         targets, mean, std = _standardise(targets, common=False)
-    for array in (inputs, targets, mean, std):
-        array.setflags(write=False)  # the cache hands the same arrays to everyone
-    return LoadedData(inputs, targets, tuple(outputs), mean, std, constant)
+        # a pixel that never changes in training may differ in the held-out part: the network sees it all the same
+        test_inputs = (test_inputs - np.where(varies, shift, first)) / spread
+        test_targets = (test_targets - mean) / std
+    train_labels, test_labels = (None, None) if labels is None else (labels[kept], labels[held_out])
+    for array in (inputs, targets, train_labels, test_inputs, test_targets, test_labels, mean, std):
+        if array is not None:
+            array.setflags(write=False)  # the cache hands the same arrays to everyone
+    return LoadedData(
+        inputs, targets, train_labels, test_inputs, test_targets, test_labels, tuple(outputs), mean, std, constant
+    )
+
+
+def _split(source: str, rows: int, fraction: float | None) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that are trained on and rows that are held out, each in their own order."""
+    count = 0 if fraction is None else round(fraction * rows)
+    if fraction is not None and not 1 <= count <= rows - 2:
+        what = f"test_fraction = {fraction} holds out {count} of {rows} samples"
+        raise LazyrichError(source, what, "leave at least one to test and two to train on")
+    # raw bits: the one stream that NumPy promises to keep
+    order = np.argsort(np.random.PCG64(0).random_raw(rows), kind="stable")
+    return np.sort(order[count:]), np.sort(order[:count])
 
 
 def _varying(values: np.ndarray) -> np.ndarray:

@@ -81,14 +81,29 @@ def _walsh_signs(rows: int, columns: int) -> np.ndarray:
 def _dataset_modes(data: DatasetData) -> Modes:
     loaded = load_data(data)
     samples, dimension = loaded.inputs.shape
+    eigenvalues, basis, correlations = dataset_basis(data)
+    known = eigenvalues > 0
+    targets = np.divide(correlations, eigenvalues[:, None], out=np.zeros_like(correlations), where=known[:, None])
+    residual = loaded.targets - loaded.inputs @ (basis @ targets) / np.sqrt(dimension)
+    return Modes(eigenvalues, targets, residual.T @ residual / samples)
+
+
+def dataset_basis(data: DatasetData) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The eigenbasis of a data set's input covariance, over the samples that are trained on.
+
+    Returns
+    -------
+    eigenvalues : ndarray, shape (D,)
+    basis : ndarray, shape (D, D)
+        ``inputs @ basis`` are the samples in the eigenbasis.
+    correlations : ndarray, shape (D, C)
+        ``lambda_k beta*_k``, with beta* the least-squares fit; zero where the eigenvalue is.
+    """
+    loaded = load_data(data)
+    samples, dimension = loaded.inputs.shape
     # f = beta . x / sqrt(D): the empirical covariance decides every step of full-batch training.
     eigenvalues, basis = np.linalg.eigh(loaded.inputs.T @ loaded.inputs / samples)
     eigenvalues = np.clip(eigenvalues, 0.0, None)
     kept = eigenvalues > eigenvalues.max() * dimension * np.finfo(float).eps * 16
-    eigenvalues = np.where(kept, eigenvalues, 0.0)
-    correlation = basis.T @ (loaded.inputs.T @ loaded.targets) / samples
-    targets = np.sqrt(dimension) * np.divide(
-        correlation, eigenvalues[:, None], out=np.zeros_like(correlation), where=kept[:, None]
-    )
-    residual = loaded.targets - loaded.inputs @ (basis @ targets) / np.sqrt(dimension)
-    return Modes(eigenvalues, targets, residual.T @ residual / samples)
+    correlations = np.sqrt(dimension) * (basis.T @ (loaded.inputs.T @ loaded.targets)) / samples
+    return np.where(kept, eigenvalues, 0.0), basis, np.where(kept[:, None], correlations, 0.0)

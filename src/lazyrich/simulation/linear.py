@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,8 @@ import psutil
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem, output_scale
-from lazyrich.problem.spectrum import find_modes, input_dimension, output_count
+from lazyrich.problem.datasets import load_data
+from lazyrich.problem.spectrum import dataset_basis, find_modes, input_dimension, output_count
 from lazyrich.simulation.precision import double_precision
 
 _CHUNK = 16  # steps per compiled call: progress and Ctrl-C come between calls
@@ -46,12 +47,26 @@ class BatchResult:
         Empty, or over rows ``step * outputs + output``: ``feature_kernel`` H and ``gradient_kernel`` G, shape
         (seeds, blocks + 1, rows, rows); ``error_kernel`` C_v, and in full batch on random samples
         ``sample_error_kernel`` C_Delta, shape (seeds, rows, rows).
+    held_out_loss : ndarray, shape (seeds, steps, outputs), or None
+        On the held-out part of a data set, where it has one and outputs are asked for.
+    accuracy : dict of ndarray
+        Of ``"train"`` and ``"test"``, where there are classes and outputs are asked for: the part of the samples of
+        known class that a network puts there, shape (seeds, steps).
+    correct : dict of ndarray
+        Likewise: how many of these networks are right on a sample, shape (steps, samples).
+    errors : dict of ndarray
+        Empty unless asked for: ``weight_error`` v = beta* - beta, shape (seeds, steps, outputs, D), in the eigenbasis,
+        and in full batch on random samples ``sample_error``, shape (seeds, steps, outputs, P).
     """
 
     seeds: list[int]
     test_loss: np.ndarray
     train_loss: np.ndarray
     kernels: dict[str, np.ndarray]
+    held_out_loss: np.ndarray | None = None
+    accuracy: dict[str, np.ndarray] = field(default_factory=dict)
+    correct: dict[str, np.ndarray] = field(default_factory=dict)
+    errors: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +82,7 @@ class _Form:
     momentum: bool
     decay: bool
     kernels: bool
+    errors: bool
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -89,6 +105,17 @@ class _Numbers(NamedTuple):
     skip: Any
     branch: Any
     richness: Any  # kappa
+    parts: dict[str, _Part]  # the samples whose outputs are recorded
+
+
+class _Part(NamedTuple):
+    """Samples of a data set whose outputs are recorded."""
+
+    inputs: Any  # (P, D), in the eigenbasis
+    targets: Any  # (C, P), or None where the loss is known without
+    labels: Any  # (P,), or None without classes
+    scale: Any  # (C, 1), to the targets' own units, in which a class is named
+    shift: Any  # (C, 1)
 
 
 def run_networks(
@@ -96,6 +123,9 @@ def run_networks(
     seeds: Sequence[int],
     *,
     kernels: bool,
+    outputs: bool = False,
+    errors: bool = False,
+    data_seeds: Sequence[int] | None = None,
     rate_factors: Sequence[float] | None = None,
     progress: Callable[[int, int], object] | None = None,
     memory_limit: int | None = None,
@@ -109,6 +139,12 @@ def run_networks(
         Numbers of the networks. Network s draws from ``training.seed`` and s alone, whatever is trained beside it.
     kernels : bool
         Also record the kernels.
+    outputs : bool
+        Also record what the outputs of a data set's samples tell: the loss of the held-out part, and accuracies.
+    errors : bool
+        Also give the errors of every network themselves.
+    data_seeds : sequence of int, optional
+        One per network, from which it draws its data, as the network of that number does; default: `seeds`.
     rate_factors : sequence of float, optional
         One per network, in front of all its learning rates: networks at different rates train side by side.
     progress : callable, optional
@@ -129,19 +165,20 @@ def run_networks(
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
     needed = _least_memory(problem)
     if needed <= limit:  # otherwise not even the spectrum of the data may fit
-        needed = required_memory(problem, kernels)
+        needed = required_memory(problem, kernels, outputs, errors)
     if needed > limit:
         raise LazyrichError(
             "network.width",
             f"training needs {needed / 2**30:.1f} GiB per network and {limit / 2**30:.1f} GiB may be used",
             "reduce width, blocks or steps, or turn kernels off",
         )
-    if any(not 0 <= seed < 2**32 for seed in seeds):
+    data_seeds = seeds if data_seeds is None else data_seeds
+    if any(not 0 <= seed < 2**32 for seed in [*seeds, *data_seeds]):
         raise LazyrichError("seeds", "a network's number is out of range", "give numbers from 0 to 4294967295")
-    form, numbers = _take_apart(problem, kernels)
+    form, numbers = _take_apart(problem, kernels, outputs, errors)
     read = 8 * (sum(map(math.prod, form.shapes)) * (1 + form.momentum) + form.samples * form.dimension)
     most = max(1, min(limit // needed, _BATCH_BYTES // read, len(seeds)))
-    members = list(zip(map(int, seeds), rate_factors or [1.0] * len(seeds), strict=True))
+    members = list(zip(map(int, seeds), map(int, data_seeds), rate_factors or [1.0] * len(seeds), strict=True))
     return _run_batches(form, numbers, members, most, progress or (lambda done, total: None))
 
 
@@ -157,13 +194,18 @@ def _least_memory(problem: Problem) -> int:
     return 8 * (numbers + samples * (dimension + outputs))
 
 
-def required_memory(problem: Problem, kernels: bool) -> int:
+def required_memory(problem: Problem, kernels: bool, outputs: bool = False, errors: bool = False) -> int:
     """Bytes that one network takes while it is trained."""
-    form, _ = _take_apart(problem, kernels)
+    form, counted = _take_apart(problem, kernels, outputs, errors)
     layers = [math.prod(shape) for shape in form.shapes]
     # Measured factors: weights, momentum, gradients, and what the products of one layer pack; samples and random bits.
     numbers = (2 + form.momentum) * sum(layers) + max(layers)
     numbers += form.samples * ((7 if form.data == "online" else 3) * form.dimension + 4 * form.outputs)
+    for part in counted.parts.values():  # inputs here and in JAX, outputs, and which of them are right
+        numbers += len(part.inputs) * (2 * form.dimension + 3 * form.outputs + problem.training.steps)
+    if errors:
+        sampled = form.samples if form.data == "full-batch" else 0
+        numbers += 2 * problem.training.steps * form.outputs * (form.dimension + sampled)
     if kernels:
         rows, levels = problem.training.steps * form.outputs, form.blocks + 1
         sampled = form.samples if form.data == "full-batch" else 0
@@ -172,7 +214,9 @@ def required_memory(problem: Problem, kernels: bool) -> int:
     return 8 * numbers
 
 
-def _take_apart(problem: Problem, kernels: bool) -> tuple[_Form, _Numbers]:
+def _take_apart(
+    problem: Problem, kernels: bool, outputs_too: bool = False, errors: bool = False
+) -> tuple[_Form, _Numbers]:
     network, training, data = problem.network, problem.training, problem.data
     if math.isinf(network.width):
         raise LazyrichError("network.width", "an infinitely wide network cannot be trained", "give a finite width")
@@ -183,7 +227,7 @@ def _take_apart(problem: Problem, kernels: bool) -> tuple[_Form, _Numbers]:
         kind, samples = training.mode, (data.samples if training.mode == "full-batch" else training.batch) or 0
     decays = np.asarray(training.weight_decays(network.blocks))
     memory = training.momentum > 0, bool(decays.any())
-    form = _Form(int(network.width), dimension, network.blocks, outputs, kind, samples, *memory, kernels)
+    form = _Form(int(network.width), dimension, network.blocks, outputs, kind, samples, *memory, kernels, errors)
     variances, axes = np.linalg.eigh(modes.noise)
     return form, _Numbers(
         seed=np.uint32(training.seed),
@@ -197,13 +241,26 @@ def _take_apart(problem: Problem, kernels: bool) -> tuple[_Form, _Numbers]:
         skip=network.skip,
         branch=network.branch_multiplier,
         richness=math.sqrt(output_scale(problem, dimension)[0]),
+        parts=_parts(data) if outputs_too and isinstance(data, DatasetData) else {},
     )
+
+
+def _parts(data: DatasetData) -> dict[str, _Part]:
+    """The samples of a data set whose outputs tell more than the moments do."""
+    loaded, basis = load_data(data), dataset_basis(data)[1]
+    units = loaded.target_std[:, None], loaded.target_mean[:, None]
+    found = {}
+    if loaded.labels is not None:
+        found["train"] = _Part(loaded.inputs @ basis, None, loaded.labels, *units)
+    if len(loaded.test_inputs):
+        found["test"] = _Part(loaded.test_inputs @ basis, loaded.test_targets.T, loaded.test_labels, *units)
+    return found
 
 
 def _run_batches(
     form: _Form,
     numbers: _Numbers,
-    networks: list[tuple[int, float]],
+    networks: list[tuple[int, int, float]],
     most: int,
     progress: Callable[[int, int], object],
 ) -> Iterator[BatchResult]:
@@ -215,28 +272,47 @@ def _run_batches(
     chunk = math.ceil(steps / math.ceil(steps / _CHUNK))
     for first in range(0, count, size):
         members = networks[first : first + size]
-        padded, factors = zip(*members + members[-1:] * (size - len(members)), strict=True)
+        *seeds, factors = zip(*members + members[-1:] * (size - len(members)), strict=True)
+        starts, data = np.asarray(seeds, dtype=np.uint32)
         chunks = []
-        for recorded in _train(form, numbers, np.asarray(padded, dtype=np.uint32), np.asarray(factors), chunk):
-            chunks.append(recorded)
+        for recorded in _train(form, numbers, starts, data, np.asarray(factors), chunk):
+            chunks.append(_count_correct(numbers, recorded, len(members)))
             progress(first * steps + len(members) * min(len(chunks) * chunk, steps), count * steps)
         history = {n: np.concatenate([c[n] for c in chunks], axis=1)[: len(members), :steps] for n in chunks[0]}
         del chunks, recorded
-        seeds = [seed for seed, _ in members]
-        yield BatchResult(seeds, history["test_loss"], history["train_loss"], _kernels(form, numbers, history))
+        yield BatchResult(
+            [seed for seed, _, _ in members],
+            history["test_loss"],
+            history["train_loss"],
+            _kernels(form, numbers, history),
+            history.get("held_out_loss"),
+            {part: history[f"{part}_accuracy"] for part in numbers.parts if f"{part}_accuracy" in history},
+            {part: history[f"{part}_correct"][0] for part in numbers.parts if f"{part}_correct" in history},
+            {n: history[n] for n in ("weight_error", "sample_error") if n in history} if form.errors else {},
+        )
+
+
+def _count_correct(numbers: _Numbers, recorded: dict[str, np.ndarray], networks: int) -> dict[str, np.ndarray]:
+    """Replace which samples each network has right by how many of them, and by how many networks."""
+    for name, part in numbers.parts.items():
+        if part.labels is not None:
+            right = recorded[f"{name}_correct"][:, :, part.labels >= 0]
+            recorded[f"{name}_accuracy"] = right.mean(axis=2)
+            recorded[f"{name}_correct"] = right[:networks].sum(axis=0, keepdims=True)
+    return recorded
 
 
 def _train(
-    form: _Form, numbers: _Numbers, seeds: np.ndarray, factors: np.ndarray, chunk: int
+    form: _Form, numbers: _Numbers, seeds: np.ndarray, data_seeds: np.ndarray, factors: np.ndarray, chunk: int
 ) -> Iterator[dict[str, np.ndarray]]:
     """What :func:`_step` records, chunk by chunk, with leading axes (seeds, chunk)."""
     with double_precision():
         weights = _draw_weights(form, numbers, seeds)
-        memories, samples = _start(form, numbers, seeds, weights)
+        memories, samples = _start(form, numbers, data_seeds, weights)
         state = weights, memories
     for step in range(0, numbers.rates.shape[1], chunk):
         with double_precision():
-            state, recorded = _run_chunk(form, chunk, numbers, seeds, factors, samples, state, step)
+            state, recorded = _run_chunk(form, chunk, numbers, data_seeds, factors, samples, state, step)
             recorded = {name: np.asarray(values) for name, values in recorded.items()}
         yield recorded
 
@@ -245,7 +321,7 @@ def _kernels(form: _Form, numbers: _Numbers, history: dict[str, np.ndarray]) -> 
     if not form.kernels:
         return {}
     with np.errstate(over="ignore", invalid="ignore"):
-        error = (history["error"] * np.sqrt(numbers.eigenvalues))[:, :, None]
+        error = (history["weight_error"] * np.sqrt(numbers.eigenvalues))[:, :, None]
         kernels = {
             "feature_kernel": _mean_products(history["features"]),
             "gradient_kernel": _mean_products(history["gradients"]),
@@ -342,9 +418,17 @@ def _step(form: _Form, numbers: _Numbers, samples: Any, state: Any) -> tuple[Any
     gradients = [last]  # g^L = w,  g^(l-1) = s g^l + c W^lT g^l / sqrt(N)
     for block in reversed(blocks):
         gradients.insert(0, skip * gradients[0] + branch * (gradients[0] @ block))
-    error = numbers.targets - gradients[0] @ first / (gamma * math.sqrt(n))  # v = beta* - beta
+    learned = gradients[0] @ first / (gamma * math.sqrt(n))  # beta
+    error = numbers.targets - learned  # v = beta* - beta
     test_loss = (numbers.eigenvalues * error**2).mean(axis=1)
     recorded = {"test_loss": test_loss, "train_loss": test_loss + (numbers.noise_root**2).sum(axis=1)}
+
+    for name, part in numbers.parts.items():
+        outputs = learned @ part.inputs.T / math.sqrt(d)
+        if part.targets is not None:
+            recorded["held_out_loss"] = ((part.targets - outputs) ** 2).mean(axis=1)
+        if part.labels is not None:
+            recorded[f"{name}_correct"] = (outputs * part.scale + part.shift).argmax(axis=0) == part.labels
 
     if form.data == "moments":
         weighted_error = numbers.eigenvalues * error  # u without fluctuations
@@ -354,13 +438,15 @@ def _step(form: _Form, numbers: _Numbers, samples: Any, state: Any) -> tuple[Any
         weighted_error = sample_error @ inputs * (math.sqrt(d) / form.samples)  # u = X^T Delta sqrt(D) / P
         if form.data == "full-batch":
             recorded["train_loss"] = (sample_error**2).mean(axis=1)
-            recorded |= {"sample_error": sample_error} if form.kernels else {}
+            recorded |= {"sample_error": sample_error} if form.kernels or form.errors else {}
 
     features = [weighted_error @ first.T / math.sqrt(d)]  # h^0 = U u / sqrt(D)
     for block in blocks:  # h^l = s h^(l-1) + c W^l h^(l-1) / sqrt(N)
         features.append(skip * features[-1] + branch * (features[-1] @ block.T))
     if form.kernels:
-        recorded |= {"features": jnp.stack(features), "gradients": jnp.stack(gradients), "error": error}
+        recorded |= {"features": jnp.stack(features), "gradients": jnp.stack(gradients)}
+    if form.kernels or form.errors:
+        recorded["weight_error"] = error
 
     dyads = [kappa / math.sqrt(d) * (gradients[0].T @ weighted_error)]
     dyads += [kappa * branch * (g.T @ h) for g, h in zip(gradients[1:], features[:-1], strict=True)]

@@ -74,18 +74,20 @@ def train(
     started = time.perf_counter()
     batches: list[BatchResult] = []
     moments = _KernelMoments()
+    correct: dict[str, np.ndarray] = {}  # summed as they come: they are large
     try:
-        for batch in run_networks(problem, numbers, kernels=kernels, progress=progress):
+        for batch in run_networks(problem, numbers, kernels=kernels, outputs=True, progress=progress):
             moments.add(batch.kernels)
-            batches.append(dataclasses.replace(batch, kernels={}))
+            correct = {part: count + correct.get(part, 0) for part, count in batch.correct.items()}
+            batches.append(dataclasses.replace(batch, kernels={}, correct={}))
     except KeyboardInterrupt:
         finished = sum(len(batch.seeds) for batch in batches)
         partial = None
         if batches:
             outcome = Outcome("interrupted", problem.training.steps)
-            partial = _trajectory(problem, batches, moments, outcome, started)
+            partial = _trajectory(problem, batches, moments, correct, outcome, started)
         raise Interrupted(f"{finished} of {len(numbers)} networks were finished", partial) from None
-    return _trajectory(problem, batches, moments, None, started)
+    return _trajectory(problem, batches, moments, correct, None, started)
 
 
 def _numbers(seeds: int | Sequence[int]) -> list[int]:
@@ -129,7 +131,12 @@ class _KernelMoments:
 
 
 def _trajectory(
-    problem: Problem, batches: list[BatchResult], moments: _KernelMoments, outcome: Outcome | None, started: float
+    problem: Problem,
+    batches: list[BatchResult],
+    moments: _KernelMoments,
+    correct: dict[str, np.ndarray],
+    outcome: Outcome | None,
+    started: float,
 ) -> Trajectory:
     test = np.concatenate([batch.test_loss for batch in batches])
     train_losses = np.concatenate([batch.train_loss for batch in batches])
@@ -139,12 +146,21 @@ def _trajectory(
         outcome = Outcome("diverged", reached) if reached < problem.training.steps else Outcome()
     losses, overall = {}, {}
     of_seed = {"train_loss": train_losses[:, :reached]}
-    if not isinstance(problem.data, DatasetData):
+    held_out = [batch.held_out_loss for batch in batches if batch.held_out_loss is not None]
+    if held_out:
+        of_seed["test_loss"] = np.concatenate(held_out)[:, :reached]
+    elif not isinstance(problem.data, DatasetData):
         of_seed["test_loss"] = test[:, :reached]
     for name, values in of_seed.items():
         losses |= {name: values.mean(axis=0), f"{name}_sem": _sem(values), f"{name}_of_seed": values}
         overall[f"{name}_sem"] = _sem(values.mean(axis=-1))
-    data = lay_out(problem, losses, moments.summary(reached * test.shape[-1]))
+    accuracies = {}
+    for part, counts in correct.items():
+        values = np.concatenate([batch.accuracy[part] for batch in batches])[:, :reached]
+        name = f"{part}_accuracy"
+        accuracies |= {name: values.mean(axis=0), f"{name}_sem": _sem(values), f"{name}_of_seed": values}
+        accuracies[f"{part}_correct"] = counts[:reached] / len(values)
+    data = lay_out(problem, losses, moments.summary(reached * test.shape[-1]), accuracies)
     for name, values in overall.items():
         padded = np.pad(values, (0, problem.training.steps - reached), constant_values=np.nan)
         data[name] = ("step", padded, data[f"{name}_by_output"].attrs)

@@ -11,9 +11,10 @@ import psutil
 
 from lazyrich.errors import LazyrichError
 from lazyrich.fields import lay_out
-from lazyrich.problem import Problem
+from lazyrich.problem import DatasetData, Problem
 from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
 from lazyrich.theory.deep_linear.limit import take_limit
+from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure
 from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
 from lazyrich.trajectory import Outcome, Trajectory
@@ -66,8 +67,12 @@ def predict(
     started = time.perf_counter()
     solution, error = solve_to_tolerance(problem, progress)
     losses, at_floor = losses_by_output(solution)
+    accuracies: dict[str, np.ndarray] = {}
+    if isinstance(problem.data, DatasetData):
+        held_out_loss, accuracies = read_data_set(solution, problem.data)
+        losses |= held_out_loss
     return Trajectory(
-        data=lay_out(problem, losses, _kernels(solution, responses)),
+        data=lay_out(problem, losses, _kernels(solution, responses), accuracies),
         problem=problem,
         source="theory",
         outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
@@ -145,6 +150,8 @@ def _kernels(solution: Solution, responses: bool) -> dict[str, np.ndarray]:
 
 def _check_memory(problem: Problem, nodes: int) -> None:
     needed, free = required_memory(problem, nodes), psutil.virtual_memory().available
+    if isinstance(problem.data, DatasetData):
+        needed += law_memory(problem.data, problem.training.steps)
     if needed > 0.8 * free:
         raise LazyrichError(
             "training.steps",
