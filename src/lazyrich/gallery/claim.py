@@ -154,8 +154,8 @@ class Claim:
     sources : tuple of Source
     judge : callable
         A pure function from results, by the name of their study, to a :class:`Judgement`. What a result is depends on
-        the study: an ``Analysis`` of a transfer study, a ``PhaseDiagram``, a list of ``Comparison``, a ``Trajectory`` of
-        a two-layer network, or a list of dicts of arrays, one for each piece of work.
+        the study: an ``Analysis`` of a transfer study, a ``PhaseDiagram``, a list of ``Comparison``, a ``Trajectory``
+        of a two-layer network, or a list of dicts of arrays, one for each piece of work.
     draw : callable
         From the same results to a figure.
     """

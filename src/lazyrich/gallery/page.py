@@ -12,7 +12,12 @@ _MARKS = {"holds": "✓", "holds with conditions": "◐", "does not hold": "✗"
 
 
 def gallery_page(
-    entries: Sequence[Mapping[str, Any]], figures: Sequence[str], *, quick: bool, asked: int, versions: Mapping[str, str]
+    entries: Sequence[Mapping[str, Any]],
+    figures: Sequence[str],
+    *,
+    quick: bool,
+    asked: int,
+    versions: Mapping[str, str],
 ) -> str:
     """A self-contained HTML page.
 

@@ -32,7 +32,7 @@ def with_error(name: str, value: float, error: float, count: int) -> Number:
     return Number(name, float(value), float(value - half), float(value + half))
 
 
-# --- predictions beside trained networks --------------------------------------------------------------------------------
+# --- predictions beside trained networks ----------------------------------------------------------------------------
 
 
 def at(comparisons: Sequence[Comparison], **values: Any) -> Comparison:
@@ -60,7 +60,7 @@ def farthest(comparisons: Sequence[Comparison], loss: str = "test_loss") -> Numb
 
 
 def log_ratio(name: str, one: Comparison, other: Comparison, step: int = -1, loss: str = "test_loss") -> Number:
-    """ln of one problem's loss over another's at a step, of trained networks."""
+    """Ln of one problem's loss over another's at a step, of trained networks."""
     means, errors = [], []
     for each in (one, other):
         means.append(float(each.trained.data[loss].values[step]))
@@ -73,7 +73,7 @@ def _networks(comparison: Comparison) -> int:
     return int(comparison.trained.statistics["networks"])
 
 
-# --- transfer studies ---------------------------------------------------------------------------------------------------
+# --- transfer studies -----------------------------------------------------------------------------------------------
 
 
 def matches(axes: dict[str, Any], fixed: dict[str, Any]) -> bool:
@@ -95,7 +95,7 @@ def drift_number(name: str, each: Trend) -> Number:
 
 def moves(analysis: Analysis, axis: str, **fixed: Any) -> list[Move]:
     """Moves from the first to the last value of an axis."""
-    last = max((each.axes[axis] for each in analysis.best))
+    last = max(each.axes[axis] for each in analysis.best)
     return [m for m in analysis.moves if m.axis == axis and m.end == last and matches(m.fixed, fixed)]
 
 
@@ -119,6 +119,6 @@ def losses_at(best: Best, rate: float | None = None) -> np.ndarray:
 
 
 def log_ratio_of(name: str, one: np.ndarray, other: np.ndarray) -> Number:
-    """ln of the mean of some losses over that of others."""
+    """Ln of the mean of some losses over that of others."""
     error = math.hypot(*(v.std(ddof=1) / math.sqrt(len(v)) / v.mean() for v in (one, other)))
     return with_error(name, math.log(one.mean() / other.mean()), error, min(len(one), len(other)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import time
 from collections.abc import Callable
@@ -48,18 +47,17 @@ def _version_of_works() -> str:
 
 
 def packed(trajectory: Trajectory) -> np.ndarray:
-    """A trajectory without its kernels as bytes in an array."""
+    """A trajectory without its kernels as bytes in an array: JSON, as NetCDF files cannot be made on a worker."""
     dataset = trajectory.to_dataset()
-    content = dataset.drop_dims([name for name in ("step_prime",) if name in dataset.dims]).to_netcdf(engine="h5netcdf")
-    return np.frombuffer(bytes(content), dtype=np.uint8)
+    plain = dataset.drop_dims([name for name in ("step_prime",) if name in dataset.dims]).to_dict()
+    return np.frombuffer(json.dumps(plain).encode(), dtype=np.uint8)
 
 
 def unpacked(array: np.ndarray) -> Trajectory:
     """The inverse of :func:`packed`."""
     import xarray
 
-    with xarray.open_dataset(io.BytesIO(array.tobytes()), engine="h5netcdf") as dataset:
-        return Trajectory.from_dataset(dataset.load())
+    return Trajectory.from_dataset(xarray.Dataset.from_dict(json.loads(array.tobytes())))
 
 
 def comparison_of(arrays: Arrays, label: str) -> Comparison:

@@ -211,9 +211,7 @@ def four_samples() -> Problem:
     coefficients = np.divide(basis.T @ inputs.T @ targets / 4, eigenvalues, out=np.zeros(6), where=kept)
     return Problem(
         network=Network(width=math.inf, blocks=1, skip=1.0, branch=1.0),
-        data=SpectrumData(
-            eigenvalues=list(np.where(kept, eigenvalues, 0.0)), target=list(math.sqrt(6) * coefficients)
-        ),
+        data=SpectrumData(eigenvalues=list(np.where(kept, eigenvalues, 0.0)), target=list(math.sqrt(6) * coefficients)),
         training=Training(mode="population", steps=10, learning_rate=0.25 / 6, richness=math.sqrt(6)),
     )
 
@@ -232,7 +230,8 @@ def linear_limit(
     -------
     dict of ndarray
         ``limit`` and its ``error``; ``equation`` (alpha = 1: the equation in depth, else NaN); ``depths`` with
-        ``losses`` at each; ``widths`` with the trained ``gap`` to the theory at the last step, relative, and its ``sem``.
+        ``losses`` at each; ``widths`` with the trained ``gap`` to the theory at the last step, relative, and
+        its ``sem``.
     """
     from lazyrich.theory.depth.depth_ode import solve_depth_ode
     from lazyrich.theory.depth.linear_limit import at_depth, depth_limit
