@@ -267,8 +267,8 @@ def test_width_at_one_rate():
 
 def test_agreement_notices_a_wrong_theory():
     name = "d1-full-batch.toml"
-    small = {"compare.axes": {"network.width": [100], "network.blocks": [1], "data.samples": [400]}}
-    found = comparisons(name, small, seeds=8)
+    axes = {"network.width": [100], "network.blocks": [1], "data.samples": [400]}
+    found = comparisons(name, {"training.steps": 20, "compare.axes": axes}, seeds=32)
     assert deep.judge_agreement(found).verdict == "holds"
     (right,) = found[name]
     wrong = replace(right.predicted, data=right.predicted.data * 0.8)  # a theory that is 20% off
@@ -429,7 +429,7 @@ def test_phases():
 
     assert verdict(lambda s, w: s + w - 0.75) == "holds with conditions"  # nothing is noisy for its variance alone
     assert verdict(lambda s, w: max(s + w - 0.75, 2 * s + w)) in ("holds", "holds with conditions")
-    assert verdict(lambda s, w: w - 1.5) == "does not hold"
+    assert verdict(lambda s, w: 1.0) == "does not hold"  # bad everywhere
 
 
 @pytest.mark.parametrize("name", ["M2", "M4", "M5"])

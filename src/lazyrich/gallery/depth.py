@@ -189,6 +189,7 @@ def judge_scaled_rate(results: Results) -> Judgement:
 
 
 _KINDS = ("linear", "relu", "abs", "tanh", "gelu", 1.5)
+_QUICK_KINDS = ("relu", "tanh")
 
 
 def diversities(quick: bool) -> list[Work]:
@@ -209,7 +210,7 @@ def diversities(quick: bool) -> list[Work]:
                 "depths": [16, 32, 64] if quick else [16, 32, 64, 128],
             },
         )
-        for kind in (("relu", "tanh") if quick else _KINDS)
+        for kind in (_QUICK_KINDS if quick else _KINDS)
     ]
 
 
@@ -245,13 +246,14 @@ def draw_diversity(results: Results) -> Figure:
     (found,) = results.values()
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
-    for index, each in enumerate(found):
+    kinds = _KINDS if len(found) == len(_KINDS) else _QUICK_KINDS
+    for index, (kind, each) in enumerate(zip(kinds, found, strict=True)):
         shift = 0.012 * (index - 0.5 * len(found))
         for when, style in (("initial", "none"), ("trained", "full")):
             axes.errorbar(
                 each["alpha"] + shift, each[when][:, 0], each[when][:, 1], color=COLOURS[index % 7],
                 marker=MARKERS[index % 7], fillstyle=style, linestyle="none", capsize=3,
-                label=f"nonlinearity {index + 1}, {when}",
+                label=f"{kind}, {when}",
             )  # fmt: skip
     axes.plot([0.5, 1.0], [0.0, -1.0], color="0.5", linestyle=":", label="1 - 2 alpha")
     finish(axes, logarithmic=False)
@@ -327,7 +329,7 @@ def judge_two_layer_blocks(results: Results) -> Judgement:
 
 def stacks(quick: bool) -> list[Work]:
     """The work of T8."""
-    size = {"width": 256, "blocks": 16, "seeds": 8} if quick else {"width": 2048, "blocks": 32, "seeds": 8}
+    size = {"width": 256, "blocks": 16, "seeds": 32} if quick else {"width": 2048, "blocks": 32, "seeds": 8}
     return [Work("pre-norm", size | {"subtraction": subtraction}) for subtraction in ("none", "after")]
 
 
@@ -503,7 +505,7 @@ def _small(seeds: int, count: int, **axes: Any) -> dict[str, Any]:
     }
 
 
-_SCHEMES = _small(3, 10, network__blocks=[8, 32])
+_SCHEMES = _small(4, 8, network__blocks=[8, 32]) | {"transfer.rates": {"from": 0.03, "to": 2.0, "count": 8}}
 
 CLAIMS = (
     Claim(
@@ -517,8 +519,11 @@ CLAIMS = (
         "T2",
         "Best rate and block multiplier transfer over depth under Depth-muP, SGD and Adam, with and without norms.",
         (
-            Source("t2-rate-over-depth.toml", _small(4, 7, network__blocks=[8, 32])),
-            Source("t2-sgd-and-norms.toml", _small(3, 9, network__blocks=[8, 24])),
+            Source("t2-rate-over-depth.toml", _small(4, 7, network__blocks=[8, 32], training__scheme=["depth-mup"])),
+            Source(
+                "t2-sgd-and-norms.toml",
+                _small(4, 8, network__blocks=[8, 24], training__scheme=["depth-mup"]),
+            ),
             Source(
                 "t2-multiplier-over-depth.toml",
                 _small(
@@ -546,7 +551,11 @@ CLAIMS = (
     Claim(
         "T5",
         "Among homogeneous nonlinearities |x| is most diverse and trains best.",
-        (Source("t5-nonlinearities.toml", _small(3, 6) | {"network.blocks": 16}),),
+        (
+            Source(
+                "t5-nonlinearities.toml", _small(3, 6, network__multiplier=[0.25, 0.5, 1.0]) | {"network.blocks": 16}
+            ),
+        ),
         judge_nonlinearities,
         _losses("t5-nonlinearities.toml"),
     ),

@@ -364,7 +364,12 @@ CLAIMS = (
     Claim(
         "M7",
         "Between rank and dimension, the signal block follows a network of the size of the rank (a conjecture).",
-        (Source("m7-small-width.toml", {"diagram.seeds": 2, "diagram.axes": {_WIDTH: [4, 16, 64]}}),),
+        (
+            Source(
+                "m7-small-width.toml",
+                {"matrix.shape": [100, 100], "diagram.seeds": 2, "diagram.axes": {_WIDTH: [4, 16, 64]}},
+            ),
+        ),
         judge_small_width,
         draw_law_distances,
     ),
