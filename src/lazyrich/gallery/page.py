@@ -31,10 +31,11 @@ def gallery_page(
         Whether sizes were reduced; the page says so.
     asked : int
         How many claims were asked for; the page says if some are not there yet.
+    command : str
+        How to run it again.
     versions : mapping
         Of the software, and the time.
     """
-    command = "lazyrich reproduce" + (" --quick" if quick else "")
     scale = "Quick run: networks are smaller, and fewer, than in the full one." if quick else "Full run."
     if len(entries) < asked:
         scale += f" {len(entries)} of {asked} claims are finished; run the command again to continue."

@@ -151,7 +151,7 @@ def reproduce(
             results[source.name], spent = run_source(source, place, quick, **options)
             seconds += spent
         finished.append(Finished(claim, claim.judge(results), seconds, _picture(claim.draw(results))))
-        write_gallery(finished, folder, quick, len(claims))
+        write_gallery(finished, folder, quick, claims)
     return finished
 
 
@@ -191,11 +191,14 @@ def _works(study: AnyStudy) -> tuple[list[str], list[Work]]:
     return [""], [Work("two-layer", {"problem": study.problem.to_dict()})]
 
 
-def write_gallery(finished: Sequence[Finished], folder: Path, quick: bool, asked: int) -> None:
+def write_gallery(finished: Sequence[Finished], folder: Path, quick: bool, asked: Sequence[Claim]) -> None:
     """Write the page and its numbers."""
+    names = [claim.id for claim in asked] if len(asked) < len(CLAIMS) else []
+    command = " ".join(["lazyrich", "reproduce", *names, *(["--quick"] if quick else [])])
     entries = [each.to_json() for each in finished]
     versions = provenance()
-    page = gallery_page(entries, [each.figure for each in finished], quick=quick, asked=asked, versions=versions)
+    figures = [each.figure for each in finished]
+    page = gallery_page(entries, figures, quick=quick, asked=len(asked), command=command, versions=versions)
     write_whole(folder / "gallery.html", page.encode())
     content = {"quick": quick, "claims": entries, "versions": versions}
     write_whole(folder / "gallery.json", f"{json.dumps(content, indent=1, allow_nan=False)}\n".encode())
