@@ -17,6 +17,7 @@ def gallery_page(
     *,
     quick: bool,
     asked: int,
+    command: str,
     versions: Mapping[str, str],
 ) -> str:
     """A self-contained HTML page.

@@ -61,8 +61,23 @@ def judge_law(results: Results) -> Judgement:
 
 
 def draw_law(results: Results) -> Figure:
-    """Distance over width."""
-    return plot_phase_diagram(results["m1-law-and-width.toml"])
+    """Distance of law and network over width, with the expected power."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes, index = figure.subplots(), 0
+    for study, diagram in results.items():
+        for (threshold,), rows in _by(diagram, _THRESHOLD).items():
+            widths = np.asarray(sorted({row[_WIDTH] for row in rows}))
+            found = [[row["distance"] for row in rows if row[_WIDTH] == width] for width in widths]
+            label = f"{'MSE' if study.startswith('m1-law-and') else 'completion'}, s0/a = {threshold:g}"
+            axes.plot(widths, np.mean(found, axis=1), "o-", color=COLOURS[index % 7], label=label)
+            index += 1
+    axes.plot(widths, np.mean(found[0]) * (widths / widths[0]) ** -0.5, ":", color="0.4", label="width^(-1/2)")
+    finish(axes, logarithmic=True)
+    axes.set(xscale="log", xlabel="width", ylabel="largest |A_law - A| / |A|")
+    axes.legend(frameon=False, fontsize="small")
+    return figure
 
 
 def deviations(run: Trajectory, kind: str) -> np.ndarray:
