@@ -3,13 +3,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench docs clean
 
 help:
 	@echo "make demo    predict and train a network on the digits, and plot both"
 	@echo "make test    lint, type check and test"
 	@echo "make lint    lint and type check only"
 	@echo "make bench   run the benchmarks"
+	@echo "make docs    build the documentation into site"
 	@echo "make setup   create $(VENV) only (the others do it when needed)"
 	@echo "make clean   remove what the commands above wrote, except $(VENV)"
 
@@ -38,6 +39,10 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.run
 
+docs: $(READY)
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "wrote site/index.html"
+
 clean:
-	rm -rf build dist results .pytest_cache .ruff_cache .hypothesis digits.png digits.nc
+	rm -rf build dist results site .pytest_cache .ruff_cache .hypothesis digits.png digits.nc
 	find src tests benchmarks -type d \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +

@@ -8,32 +8,16 @@ depth. A minute on two cores.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 import lazyrich
+from lazyrich.gallery.works import four_samples
 from lazyrich.theory.depth.depth_ode import solve_depth_ode
 from lazyrich.theory.depth.linear_limit import at_depth, depth_limit
 
 RULES = ((0.5, 0.5), (0.75, 0.25), (1.0, 0.0))
-
-
-def four_samples() -> lazyrich.Problem:
-    """Normal inputs and targets, the branch 1 at one block, muP rates 0.25 times the width."""
-    rng = np.random.default_rng(0)
-    inputs, targets = rng.standard_normal((4, 6)), rng.standard_normal(4)
-    eigenvalues, basis = np.linalg.eigh(inputs.T @ inputs / 4)
-    kept = eigenvalues > 1e-12
-    coefficients = np.divide(basis.T @ inputs.T @ targets / 4, eigenvalues, out=np.zeros(6), where=kept)
-    return lazyrich.Problem(
-        network=lazyrich.Network(width=math.inf, blocks=1, skip=1.0, branch=1.0),
-        data=lazyrich.SpectrumData(
-            eigenvalues=list(np.where(kept, eigenvalues, 0.0)), target=list(math.sqrt(6) * coefficients)
-        ),
-        training=lazyrich.Training(mode="population", steps=10, learning_rate=0.25 / 6, richness=math.sqrt(6)),
-    )
 
 
 def study(

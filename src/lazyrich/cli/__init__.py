@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from lazyrich.cli import explorer, matrices, networks, rules  # noqa: F401  # each registers its commands
+from lazyrich.cli import explorer, gallery, matrices, networks, rules  # noqa: F401  # each registers its commands
 from lazyrich.cli.shared import app, fail
 from lazyrich.errors import LazyrichError
 

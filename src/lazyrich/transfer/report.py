@@ -16,7 +16,7 @@ from lazyrich.transfer.figures import plot_best_rates, plot_losses
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_STYLE = """
+STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid #ccc; text-align: right; white-space: nowrap; }
@@ -70,7 +70,8 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if not np.isnan(value) else "-"
 
 
-def _table(rows: list[list[str]]) -> str:
+def html_table(rows: list[list[str]]) -> str:
+    """An HTML table of plain text, headings first, that scrolls where it is too wide."""
     head, *body = [[html.escape(cell) for cell in row] for row in rows]
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
     return f'<div class="scroll"><table><tr>{"".join(f"<th>{c}</th>" for c in head)}</tr>{lines}</table></div>'
@@ -97,16 +98,16 @@ def report_page(analysis: Analysis, *, title: str, study_text: str, command: str
         Further lines, such as how long theory and training took.
     """
     verdicts = "".join(f'<li class="verdict">{html.escape(verdict(trend))}</li>' for trend in analysis.trends)
-    moves = f"<h2>Carrying the base's rate</h2>{_table(move_rows(analysis.moves))}" if analysis.moves else ""
+    moves = f"<h2>Carrying the base's rate</h2>{html_table(move_rows(analysis.moves))}" if analysis.moves else ""
     trends = f"<h2>Best rates</h2>{_inline(plot_best_rates(analysis))}" if analysis.trends else ""
     further = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
     versions = ", ".join(f"{name} {value}" for name, value in provenance().items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>
+<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>
 <h1>{html.escape(title)}</h1><ul>{verdicts}</ul>
 <h2>Loss against learning rate</h2>{_inline(plot_losses(analysis))}
-{trends}<h2>Optima</h2>{_table(best_rows(analysis.best))}{moves}{further}
+{trends}<h2>Optima</h2>{html_table(best_rows(analysis.best))}{moves}{further}
 <h2>Reproduce</h2><pre>{html.escape(command)}</pre><pre>{html.escape(study_text)}</pre>
 <p>{html.escape(versions)}</p></body></html>
 """
