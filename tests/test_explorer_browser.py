@@ -182,7 +182,7 @@ def test_networks_are_trained_on_demand_and_cancelled(page, server):
     page.get_by_label("Richness (lazy to rich), number").press("Enter")
     page.wait_for_function("() => column('trained_test_loss', 'step').length == 0")
     # more than anyone waits for; a cancelled training ends at its next sixteenth step
-    visit(page, server, "linear?width=512&steps=400&blocks=4&networks=64")
+    visit(page, server, "linear?width=256&steps=400&blocks=1&networks=64")
     page.get_by_role("button", name="Train", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_text("cancelled").wait_for()

@@ -82,8 +82,8 @@ def run(port: int, show: bool, announce: Callable[[str], object]) -> None:
     uploads = Uploads()
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        warm_up()
         server = make_server(port, uploads)
+        warm_up()
         server.start()
         address = f"http://{_ADDRESS}:{server.port}/linear"
         announce(f"explorer: {address}  (Ctrl-C ends it)")
