@@ -797,3 +797,10 @@ def test_costs_that_cannot_be_used() -> None:
         cost=lambda a: jnp.sum(jnp.sqrt(0.25 - a)),
     )
     assert log.outcome.kind == "diverged" and np.isfinite(log.data["train_error"]).all()
+
+
+def test_an_infinite_width_survives_saving(tmp_path: Path) -> None:
+    run = lazyrich.two_layer(problem(network={"width": float("inf"), "threshold": 0.1}, steps=20))
+    run.save(tmp_path / "run.nc")
+    lazyrich.load(tmp_path / "run.nc").plot(tmp_path / "run.png")
+    assert (tmp_path / "run.png").stat().st_size > 10_000

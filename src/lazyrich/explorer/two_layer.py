@@ -124,8 +124,9 @@ class Run:
         """Threshold, what turned active, and the best step, as sentences."""
         data, facts = self.trajectory.data, self.trajectory.statistics
         active = data["active_rank"].values
+        width = f"Width {facts['width']:.4g}" if facts["width"] else "Infinite width"
         text = (
-            f"Width {facts['width']:.4g}, threshold s0 = {facts['threshold']:.3g}, largest singular value of the "
+            f"{width}, threshold s0 = {facts['threshold']:.3g}, largest singular value of the "
             f"target {facts['target_size']:.3g}: {active[0]} singular values are active (above s0) at the start, "
             f"{active[-1]} at the end."
         )

@@ -53,7 +53,8 @@ def plot_run(trajectory: Trajectory) -> Figure:
         for axes in (left, middle, right):
             axes.set_xscale("log")
             axes.set_xlim(time[1], time[-1])
-    figure.suptitle(f"{facts['solver']}, width {facts['width']:g}: {trajectory.outcome}")
+    width = f"width {facts['width']:g}" if facts["width"] else "infinite width"
+    figure.suptitle(f"{facts['solver']}, {width}: {trajectory.outcome}")
     return figure
 
 

@@ -289,7 +289,7 @@ def _lay_out(
     best_values = np.linalg.svd(recorder.best_product, compute_uv=False) if recorder.best_product is not None else None
     expected_time, expected_error = predicted_best(task, start.threshold, float(times[done - 1]))
     statistics = {
-        "width": start.width,
+        "width": start.width if math.isfinite(start.width) else None,  # None: infinite
         "hidden_units_computed": None if factors is None else factors[0].shape[0],
         "threshold": start.threshold,
         "target_size": task.size,

@@ -64,9 +64,10 @@ def summary_lines(trajectory: Trajectory) -> list[str]:
     facts = trajectory.statistics
     inner = facts["hidden_units_computed"]
     size = f", computed with {inner} hidden units" if inner else ""
+    width = f"width {facts['width']:g}" if facts["width"] else "infinite width"
     lines = [
         f"{trajectory.outcome}; solver: {facts['solver']} ({facts['reason']}){size}",
-        f"width {facts['width']:g}, threshold s0 = {facts['threshold']:.4g} "
+        f"{width}, threshold s0 = {facts['threshold']:.4g} "
         f"({facts['threshold'] / facts['target_size']:.3g} of the target), learning rate {facts['learning_rate']:.3g}",
     ]
     if facts["learning_rate"] > facts["largest_stable_rate"]:
