@@ -102,6 +102,10 @@ def test_studies_run(path, tmp_path, monkeypatch, capsys):
         assert ", by theory: " in capsys.readouterr().out
         assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
         return
+    if path.stem.startswith(("accuracy", "d1-")):  # minutes at full length
+        text = re.sub(r"(?m)^steps = \d+", "steps = 8", path.read_text(encoding="utf-8"))
+        path = tmp_path / path.name
+        path.write_text(text)
     words = [
         "compare",
         str(path),

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lazyrich.averages import average_loss, variance_parts
     from lazyrich.comparison import Comparison, compare, load_comparisons
     from lazyrich.errors import LazyrichError
     from lazyrich.mixed_dynamics import Cost, two_layer
@@ -39,12 +40,13 @@ if TYPE_CHECKING:
         load_problem,
         load_study,
     )
-    from lazyrich.simulation import train
-    from lazyrich.theory import predict
+    from lazyrich.simulation import train, train_averages
+    from lazyrich.theory import predict, predict_averages
     from lazyrich.trajectory import Trajectory, load
     from lazyrich.transfer.diagram import PhaseDiagram, phase_diagram
 
 _HOMES = {
+    "averages": ("average_loss", "variance_parts"),
     "comparison": ("Comparison", "compare", "load_comparisons"),
     "errors": ("LazyrichError",),
     "problem": (
@@ -74,8 +76,8 @@ _HOMES = {
         "load_problem",
         "load_study",
     ),
-    "simulation": ("train",),
-    "theory": ("predict",),
+    "simulation": ("train", "train_averages"),
+    "theory": ("predict", "predict_averages"),
     "mixed_dynamics": ("Cost", "two_layer"),
     "trajectory": ("Trajectory", "load"),
     "transfer.diagram": ("PhaseDiagram", "phase_diagram"),
@@ -111,6 +113,7 @@ __all__ = [
     "Training",
     "Trajectory",
     "TwoLayerNetwork",
+    "average_loss",
     "compare",
     "dataset",
     "load",
@@ -119,8 +122,11 @@ __all__ = [
     "load_study",
     "phase_diagram",
     "predict",
+    "predict_averages",
     "train",
+    "train_averages",
     "two_layer",
+    "variance_parts",
 ]
 
 
