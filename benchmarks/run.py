@@ -237,7 +237,8 @@ def against_width() -> dict:
         )
         return lambda: lazyrich.two_layer(asked)
 
-    return {f"width {width:.0e} / 400": ratio(run(width), run(400), rounds=7)[0] for width in (10**6, 10**12)}
+    with threadpool_limits(1):
+        return {f"width {width:.0e} / 400": ratio(run(width), run(400), rounds=7)[0] for width in (10**6, 10**12)}
 
 
 def main() -> None:

@@ -25,8 +25,8 @@ FULL: Mapping[str, Any] = {
     "seeds": 3,
     "evaluation": 16,
     "rates": np.geomspace(2**-10, 2**-3, 8),
-    "width": [32, 64, 128, 256],
-    "depth": [2, 4, 8, 16],
+    "width": [32, 64, 128],
+    "depth": [2, 4, 8],
 }
 SMALL: Mapping[str, Any] = {
     "steps": 6,

@@ -260,7 +260,8 @@ def test_an_error_in_a_cell_is_raised_as_it_is(tmp_path: Path, workers: int) -> 
     cells = [Work(n, does="refuse" if n == 5 else "") for n in range(10)]
     with pytest.raises(LazyrichError, match=r"^training.steps: too many; take fewer$"):
         run_cells(cells, store, workers=workers)
-    assert stored(store.folder) >= 5
+    # two workers have two tasks each: up to three earlier cells are still on their way
+    assert stored(store.folder) >= (5 if workers == 1 else 2)
     kinds = {"fail": ZeroDivisionError, "unpicklable": ValueError if workers == 1 else RuntimeError}
     if workers == 2:
         kinds = {"unpicklable": RuntimeError}

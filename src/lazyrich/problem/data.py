@@ -147,6 +147,11 @@ class DatasetData(Model):
     scaling: Literal["global", "column", "none"] = "global"
     test_fraction: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
 
+    @property
+    def held_out(self) -> float | None:
+        """The share that reading the data holds out."""
+        return self.test_fraction
+
     @model_validator(mode="after")
     def _consistent(self) -> DatasetData:
         if (self.name is None) == (self.path is None):

@@ -119,12 +119,12 @@ def _load(request: _Request) -> LoadedData:
     inputs, targets = np.column_stack(list(features.values())), np.column_stack(list(outputs.values()))
     classified = data.classes is not None and len(data.classes) > 1
     labels = np.where(targets.any(axis=1), targets.argmax(axis=1), -1) if classified else None
-    kept, held_out = _split(source, rows, data.test_fraction)
+    kept, held_out = _split(source, rows, data.held_out)
     test_inputs, test_targets = inputs[held_out], targets[held_out]
     inputs, targets = inputs[kept], targets[kept]
     varies = _varying(inputs)
     constant = tuple(name for name, changes in zip(features, varies, strict=True) if not changes)
-    part = "" if data.test_fraction is None else " that are not held out"
+    part = "" if data.held_out is None else " that are not held out"
     if len(constant) == len(features):
         what = f"all input columns are constant over the samples{part}" if part else "all input columns are constant"
         raise LazyrichError(source, what, "give inputs that differ between samples")

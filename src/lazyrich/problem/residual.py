@@ -92,6 +92,10 @@ class LabelledData(DatasetData):
 
     test_fraction: Fraction = 0.0
 
+    @property
+    def held_out(self) -> None:
+        """Nothing: residual training holds samples out itself, by its own seed."""
+
 
 class TeacherData(Model):
     """Gaussian inputs, labelled by a random network: ``label = argmax_c V_c . tanh(U x / sqrt(D))``.
