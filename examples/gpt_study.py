@@ -1,6 +1,6 @@
 """Whether the best rate of the small GPT moves with width and depth: SP, muP, Depth-muP and CompleteP.
 
-``python -m examples.gpt_study`` runs all of it (a quarter of an hour on two cores) and writes tables, figures and a
+``python -m examples.gpt_study`` runs all of it (under ten minutes on two cores) and writes tables, figures and a
 report into ``results/gpt``; ``--small`` runs a minute's worth. What is finished is not run again.
 """
 
