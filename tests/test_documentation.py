@@ -20,12 +20,16 @@ ROOT = Path(__file__).parent.parent
 STUDIES = [
     path for path in sorted((ROOT / "studies").glob("*.toml")) if 'kind = "residual"' not in path.read_text("utf-8")
 ]
-GUIDES = [ROOT / "docs" / "two-layer.md"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Pages whose examples other tests run, with what they need around them.
+ELSEWHERE = ["README", "start", "extend", "engineer", "teacher", "theorist", "residual", "depth", "torch"]
 
 
 def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+EXAMPLES = [page for page in PAGES if blocks(page, "python") and page.stem not in ELSEWHERE]
 
 
 def run_command(monkeypatch, words):
@@ -57,11 +61,12 @@ def test_problem_file_page(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=[page.stem for page in GUIDES])
-def test_examples_of_guides_run(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", EXAMPLES, ids=[page.stem for page in EXAMPLES])
+def test_examples_of_pages_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    names = {}
     for example in blocks(page, "python"):
-        exec(compile(example, page.name, "exec"), {})
+        exec(compile(example, page.name, "exec"), names)
 
 
 def test_two_layer_page(tmp_path):
