@@ -83,12 +83,15 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def plain_table(rows: Sequence[Sequence[str]]) -> Table:
-    """A table of texts, headings first; columns that are empty throughout are left out."""
+def plain_table(rows: Sequence[Sequence[str]], words: int = 1) -> Table:
+    """A table of texts, headings first, of which the first `words` columns are no numbers.
+
+    Columns that are empty throughout are left out.
+    """
     kept = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index in kept:
-        table.add_column(rows[0][index], justify="left" if index == kept[0] else "right")
+        table.add_column(rows[0][index], justify="left" if index in kept[:words] else "right")
     for row in rows[1:]:
         table.add_row(*(row[index] for index in kept))
     return table
