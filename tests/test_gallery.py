@@ -189,13 +189,13 @@ def test_transfer_over_depth():
 def test_nonlinearities():
     name = "t5-nonlinearities.toml"
 
-    def verdict(gain):
-        return depth.judge_nonlinearities(
-            {name: analysis(name, lambda p: middle(name), floor=lambda p: gain * (p["nonlinearity"] == "abs"))}
-        ).verdict
+    def verdict(**floors):
+        found = analysis(name, lambda p: middle(name), floor=lambda p: floors.get(p["nonlinearity"], 0.0))
+        return depth.judge_nonlinearities({name: found}).verdict
 
-    assert verdict(-0.5) == "holds with conditions"  # of two nonlinearities only
-    assert verdict(0.5) == "does not hold"
+    assert verdict(abs=-0.5) == "holds"
+    assert verdict(abs=0.5) == "does not hold"
+    assert verdict(abs=-0.5, linear=-1.0) == "does not hold"
 
 
 def slopes_result(values):
