@@ -191,7 +191,7 @@ def judge_rich_and_deep(results: Results) -> Judgement:
             seeds,
         )
         checks.append(
-            Check(ratio, above=-0.1, below=0.1, reason="networks of width 400 fluctuate by 1/sqrt(width), 5%")
+            Check(ratio, above=-0.1, below=0.1, reason="of order 1/width: 15% was measured at width 400, 1% at 1600")
         )
     return Judgement(
         f"Richness {values[-1]:g} has {math.exp(faster.value):.2g} times the test loss of richness {values[0]:g} after "
@@ -202,19 +202,22 @@ def judge_rich_and_deep(results: Results) -> Judgement:
     )
 
 
-_KERNEL_SEEDS = 16
+_KERNEL_SEEDS = 64
 
 
 def initial_kernels(quick: bool) -> list[Work]:
     """The work of D7's second part; the same, quick or not."""
     del quick
     problem = {
-        "network": {"width": 400, "blocks": 16, "skip": 1.0},
+        "network": {"width": 1600, "blocks": 16, "skip": 1.0},
         "data": {"kind": "gaussian", "dimension": 100, "samples": 400},
         "training": {"steps": 2, "learning_rate": 0.001},
     }
     return [
-        Work("initial-growth", {"problem": problem | {"network": problem["network"] | {"beta0": beta0}}, "seeds": 16})
+        Work(
+            "initial-growth",
+            {"problem": problem | {"network": problem["network"] | {"beta0": beta0}}, "seeds": _KERNEL_SEEDS},
+        )
         for beta0 in (0.5, 1.0)
     ]
 
@@ -393,7 +396,7 @@ CLAIMS = (
             Source(
                 "d3-checked-by-training.toml",
                 {
-                    "transfer.seeds": 4,
+                    "transfer.seeds": 12,
                     "transfer.refine": 0,
                     "transfer.rates": {"from": 1e-2, "to": 0.5, "count": 16},
                     "transfer.axes": {"network.width": [100, 200, 400]},
@@ -421,7 +424,7 @@ CLAIMS = (
         "D6",
         "With branches of 1/sqrt(depth) a limit in depth exists and the best rate transfers; with constant ones not.",
         (
-            Source("d6-rate-over-depth.toml", {"transfer.refine": 1}),
+            Source("d6-rate-over-depth.toml"),
             Source("d6-constant-branch.toml", {"transfer.refine": 1}),
         ),
         judge_depth,
