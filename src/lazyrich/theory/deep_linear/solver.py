@@ -78,8 +78,9 @@ def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) ->
         Up to the last step before the loss exceeds 10^6 times its initial value, if it does.
     """
     rows = Rows(limit.memories, limit.outputs)
-    data, cascade = DataLevel(limit, rows), Cascade(limit, rows)
+    cascade = Cascade(limit, rows)
     inputs = cascade.levels[0]
+    data = DataLevel(limit, rows, inputs.cov_gg)
     memory = rows.layer(0)
     bound = np.inf
     # Products of one row with a matrix wait for memory: a second BLAS thread only costs its start.
@@ -88,7 +89,7 @@ def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) ->
         for step in range(limit.steps):
             now, past, upto = rows.slices(step)
             cascade.backward(step)
-            data.advance(step, inputs.dg_da[now, past], inputs.cov_gg)
+            data.advance(step, inputs.dg_da[now, past])
             loss = np.trace(data.weight_error[now, now])
             if step == 0:
                 bound = DIVERGENCE_FACTOR * loss
