@@ -10,8 +10,10 @@ _SHORT = 384
 _RECENT = 96
 # .. and so many more are multiplied as they are; then the space of the older columns is found anew,
 _EVERY = 48
-# from one row in so many.
-_STRIDE = 3
+# from every third row, and where several come at a time from some of them in turn.
+_STRIDE, _AT_A_TIME = 3, 4
+# Directions for which room is made at once.
+_ROOM = 16
 # What is new in a row and smaller than this, in units of the largest row so far, is left out. Every product that comes
 # earlier in a step leaves as much noise in the rows, which no space would hold: hence once more for each.
 _NEGLIGIBLE = 3e-14
@@ -56,7 +58,7 @@ class GrowingProduct:
         self._negligible = ((1 + stage) * _NEGLIGIBLE) ** 2
         self._largest = 0.0  # squared norm of a row
         self._rows: list[np.ndarray] = []
-        self._basis, self._images = np.zeros((0, 0)), np.zeros((len(matrices), 0, 0))
+        self._count, self._basis, self._images = 0, np.zeros((0, 0)), np.zeros((len(matrices), 0, 0))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """The products.
@@ -78,16 +80,18 @@ class GrowingProduct:
         flat = rows.reshape(-1, stop)
         self._largest = max(self._largest, float(np.vdot(flat, flat)))
         if stop % _STRIDE == 0:
-            self._rows.append(flat.copy())
+            apart = -(-len(flat) // _AT_A_TIME)
+            self._rows.append(flat[stop // _STRIDE % apart :: apart].copy())
         start = self._start
         if start == 0:
             return rows @ self._matrices[:, :stop, :stop]
         past = flat[:, :start]
-        coordinates = past @ self._basis.T
-        rest = past - coordinates @ self._basis
+        basis = self._basis[: self._count]
+        coordinates = past @ basis.T
+        rest = past - coordinates @ basis
         if np.vdot(rest, rest) > self._negligible * self._largest:
             coordinates = self._extend(rest, coordinates)
-        known = coordinates.reshape(*rows.shape[:-1], -1) @ self._images
+        known = coordinates.reshape(*rows.shape[:-1], -1) @ self._images[:, : self._count]
         if self._transposed:
             recent = rows @ self._mirrors[:, start:stop, :stop].swapaxes(-1, -2)
             return np.concatenate([known, recent], axis=-1)
@@ -102,24 +106,38 @@ class GrowingProduct:
         """Move the beginning of the recent rows, and find the space anew in which these rows lie before it."""
         self._start = start = self._next - _RECENT
         self._next += _EVERY
-        self._basis, self._images = np.zeros((0, start)), np.zeros((len(self._matrices), 0, start))
         self._rows = [row for row in self._rows if row.shape[-1] > start]
         rows = np.concatenate([row[:, :start] for row in self._rows])
-        self._extend(rows, np.zeros((len(rows), 0)))
+        self._count, self._basis = 0, np.empty((0, start))
+        self._images = np.empty((len(self._matrices), 0, start))
+        if np.isfinite(rows).all():
+            columns, triangle = np.linalg.qr(rows.T)
+            turned, values, _ = np.linalg.svd(triangle)
+            count = np.count_nonzero(values**2 > self._negligible * self._largest)
+            self._add((columns @ turned[:, :count]).T)
 
     def _extend(self, rest: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """Add directions to the basis until nothing of `rest` remains; returns all coordinates of its rows."""
-        start, count = self._start, len(self._basis)
-        basis, added = self._basis, []
         squares = np.vecdot(rest, rest)
         while self._negligible * self._largest < squares.max() < np.inf:
             direction = rest[squares.argmax()] / np.sqrt(squares.max())
+            basis = self._basis[: self._count]
             direction -= (basis @ direction) @ basis  # a small rest is orthogonal to a few digits only
             direction /= np.linalg.norm(direction)
-            basis = np.concatenate([basis, direction[None]])
-            added.append(rest @ direction)
-            rest = rest - added[-1][:, None] * direction
+            self._add(direction[None])
+            more = rest @ direction[:, None]
+            rest = rest - more * direction
+            coordinates = np.concatenate([coordinates, more], axis=1)
             squares = np.vecdot(rest, rest)
-        images = basis[count:] @ self._matrices[:, :start, :start]
-        self._basis, self._images = basis, np.concatenate([self._images, images], axis=1)
-        return np.concatenate([coordinates, *(column[:, None] for column in added)], axis=1)
+        return coordinates
+
+    def _add(self, directions: np.ndarray) -> None:
+        """Add directions, shape (q, start), to the basis, and their images."""
+        start, count = self._start, self._count
+        self._count += len(directions)
+        if self._count > len(self._basis):
+            room = self._count + _ROOM - len(self._basis)
+            self._basis = np.pad(self._basis, ((0, room), (0, 0)))
+            self._images = np.pad(self._images, ((0, 0), (0, room), (0, 0)))
+        self._basis[count : self._count] = directions
+        np.matmul(directions, self._matrices[:, :start, :start], out=self._images[:, count : self._count])
