@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lazyrich.theory.deep_linear.limit import Limit
-from lazyrich.theory.deep_linear.products import GrowingProduct
+from lazyrich.theory.deep_linear.products import GrowingProduct, RowSpace
 from lazyrich.theory.deep_linear.rows import Rows
 
 DATA_STAGES = 6  # products, one after the other, between the gradients of the input level and its features
@@ -70,24 +70,30 @@ class DataLevel:
         self._make_products()
 
     def _make_products(self) -> None:
-        first, short = self.limit.blocks + 1, self.limit.outputs > 1
+        limit = self.limit
 
-        def product(matrices: np.ndarray, stage: int, symmetric: int = 0, transposed: bool = False) -> GrowingProduct:
-            mirrors = None if transposed else matrices[:symmetric]
-            return GrowingProduct(matrices, stage=first + stage, mirrors=mirrors, transposed=transposed, short=short)
+        def rows(stage: int) -> RowSpace:
+            return RowSpace(limit.size, limit.blocks + 1 + stage, limit.outputs > 1)
 
-        self._by_responses = product(self.responses, 1)
-        self._by_gradient = product(self._gradient[None], 2, symmetric=1)
-        self._by_answers = product(self.responses, 3, transposed=True)
+        def symmetric(space: RowSpace, matrix: np.ndarray) -> GrowingProduct:
+            return GrowingProduct(space, matrix[None], mirrors=matrix[None])
+
+        self._of_modes, self._of_left, self._of_pull = rows(2), rows(3), rows(1)
+        self._by_responses = GrowingProduct(self._of_pull, self.responses)
+        self._of_decayed = rows(2) if self.memory.forgets else self._of_modes
+        self._by_gradient = symmetric(self._of_decayed, self._gradient)
+        self._by_answers = GrowingProduct(self._of_left, self.responses, transposed=True)
         if not self.population:
-            self._by_pulled = product(self._pulled, 0, symmetric=1)
-            self._by_kernel = product(self.kernel[None], 1, transposed=True)
-            self._by_spread = product(self.spread[None], 2, symmetric=1)
-            self._by_source = product(self.source[None], 5, symmetric=1)
-            self._by_moment = product(self.moment_one[None], 5, transposed=True)
+            self._of_kernel, self._of_spread, self._of_moment, self._of_source = rows(0), rows(1), rows(5), rows(5)
+            self._by_pulled = GrowingProduct(self._of_kernel, self._pulled, mirrors=self._pulled[:1])
+            self._by_kernel = GrowingProduct(self._of_spread, self.kernel[None], transposed=True)
+            self._by_spread = symmetric(self._of_modes, self.spread)
+            self._by_source = symmetric(self._of_moment, self.source)
+            self._by_moment = GrowingProduct(self._of_source, self.moment_one[None], transposed=True)
         if self.full_batch:
-            self._by_answered = product(self._answered, 3, symmetric=2)
-            self._by_data_response = product(self.data_response[None], 4, transposed=True)
+            self._of_data_response, self._of_answers = rows(3), rows(4)
+            self._by_answered = GrowingProduct(self._of_data_response, self._answered, mirrors=self._answered[:2])
+            self._by_data_response = GrowingProduct(self._of_answers, self.data_response[None], transposed=True)
 
     @property
     def sample_error(self) -> np.ndarray:
@@ -100,12 +106,15 @@ class DataLevel:
         self.kernel[now, past] = self._kernel_row(step, response)
         pull = kernel = self.kernel[now, upto]
         if not self.population:
+            self._of_kernel.take(kernel[None])
             products = self._by_pulled(kernel[None])
             if self.full_batch:
                 pull = products[1]
+            self._of_spread.take(products[:1])
             _store(self.spread, now, upto, self._by_kernel(products[:1])[0])
         self.means[now] = limit.target_vectors.T - (pull @ self.means[upto]) * limit.target_points
         if len(self.responses):
+            self._of_pull.take(pull[None])
             self.responses[:, now, past] = self._by_responses(pull[None])[..., past] * -self._points
         sums = self._sums(step)
         if self.full_batch:
@@ -130,13 +139,18 @@ class DataLevel:
         """Rows of the sums of ``w lambda <v v^T>`` and ``w lambda^2 <v v^T>`` over modes, shape (2, outputs, upto)."""
         limit, now, _, upto = self.limit, *self.rows.slices(step)
         sums = (self.means[now] * self._target_moments) @ self.means[upto].T
-        rows = self.responses[:, now, upto]
         if limit.uses_nodes:
-            left = self.memory.decayed(_flat_product(self.memory.decayed(rows), self._by_gradient))
+            rows = self.responses[:, now, upto]
+            self._of_modes.take(rows.reshape(1, -1, upto.stop))
+            decayed = self.memory.decayed(rows)
+            if self.memory.forgets:
+                self._of_decayed.take(decayed.reshape(1, -1, upto.stop))
+            left = self.memory.decayed(_flat_product(decayed, self._by_gradient))
             left *= limit.variances[0] * limit.inverse_scale_squared
             if not self.population:
                 left += self._points * _flat_product(rows, self._by_spread)
             self._moment_rows = _weighted(self._moments[:2], rows)
+            self._of_left.take(left)
             sums += _weighted(self._moments[1:], self._by_answers(left))
         return sums
 
@@ -151,6 +165,8 @@ class DataLevel:
             self.source[now, now] = (sums[0][:, now] + limit.noise) / limit.sample_ratio
         source = self.source[now, upto]
         row = learned - self._mean_eigenvalue * source
+        self._of_moment.take(moment_row[None])
+        self._of_source.take(source[None])
         row += self._by_source(moment_row[None])[0]
         row += self._by_moment(source[None])[0]
         return row
@@ -160,8 +176,10 @@ class DataLevel:
         limit, now, past, upto = self.limit, *self.rows.slices(step)
         self.data_response[now, past] = self._moment_rows[0][:, past] / limit.sample_ratio
         response = self.data_response[now, upto]
+        self._of_data_response.take(response[None])
         products = self._by_answered(response[None])
         self._answer_row = products[2]
+        self._of_answers.take(products[:2].reshape(1, -1, upto.stop))
         sample_error, learned = _flat_product(products[:2], self._by_data_response)
         self._constant_answer[now] = response @ self._constant[upto]
         sample_error += (self._constant_answer[now] @ limit.noise) @ self._constant_answer[upto].T
