@@ -85,10 +85,12 @@ class DataLevel:
         self._by_answers = GrowingProduct(self._of_left, self.responses, transposed=True)
         if not self.population:
             self._of_kernel, self._of_spread, self._of_moment, self._of_source = rows(0), rows(1), rows(5), rows(5)
-            self._by_pulled = GrowingProduct(self._of_kernel, self._pulled, mirrors=self._pulled[:1])
+            self._by_pulled = GrowingProduct(self._of_kernel, self._pulled, mirrors=self._pulled[: self.full_batch])
             self._by_kernel = GrowingProduct(self._of_spread, self.kernel[None], transposed=True)
             self._by_spread = symmetric(self._of_modes, self.spread)
-            self._by_source = symmetric(self._of_moment, self.source)
+            self._by_source = GrowingProduct(
+                self._of_moment, self.source[None], mirrors=self.source[None][: self.full_batch]
+            )
             self._by_moment = GrowingProduct(self._of_source, self.moment_one[None], transposed=True)
         if self.full_batch:
             self._of_data_response, self._of_answers = rows(3), rows(4)

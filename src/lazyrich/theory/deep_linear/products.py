@@ -22,7 +22,7 @@ _STRIDE, _AT_A_TIME = 3, 4
 _ROOM = 16
 # What is new in a row and smaller than this, in units of the largest row so far, is left out. Every product that comes
 # earlier in a step leaves as much noise in the rows, which no space would hold: hence once more for each.
-_NEGLIGIBLE = 3e-14
+_NEGLIGIBLE = 1e-14
 
 
 class RowSpace:
@@ -51,14 +51,12 @@ class RowSpace:
         self.short = short or size <= _SHORT
         self.start, self.basis, self.coordinates = 0, np.zeros((0, 0)), np.zeros((0, 0, 0))
         self._next = 2 * _RECENT  # where `start` changes
-        self._negligible = ((1 + stage) * _NEGLIGIBLE) ** 2
+        self._negligible = (min(1 + stage, 16) ** 2 * _NEGLIGIBLE) ** 2
         self._largest = 0.0  # squared norm of a row
         self._rows: list[np.ndarray] = []
 
     def take(self, rows: np.ndarray) -> None:
-        """Find the coordinates of new rows, and take out of the rows, in place, what is left out.
-
-        Sandwiches ``x M x^T`` stay small where they should: every use of x leaves out the same.
+        """Find the coordinates of new rows.
 
         Parameters
         ----------
@@ -81,8 +79,7 @@ class RowSpace:
         coordinates = past @ self.basis.T
         rest = past - coordinates @ self.basis
         if np.vdot(rest, rest) > self._negligible * self._largest:
-            rest, coordinates = self._extend(rest, coordinates)
-        rows[..., : self.start] -= rest.reshape(*rows.shape[:-1], self.start)
+            coordinates = self._extend(rest, coordinates)
         self.coordinates = coordinates.reshape(*rows.shape[:-1], len(self.basis))
 
     def _advance(self) -> None:
@@ -98,8 +95,8 @@ class RowSpace:
             count = np.count_nonzero(values**2 > self._negligible * self._largest)
             self.basis = (columns @ turned[:, :count]).T
 
-    def _extend(self, rest: np.ndarray, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Add directions to the basis until nothing of `rest` remains; returns what does, and all coordinates."""
+    def _extend(self, rest: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Add directions to the basis until nothing of `rest` remains; returns all coordinates of its rows."""
         squares = np.vecdot(rest, rest)
         while self._negligible * self._largest < squares.max() < np.inf:
             direction = rest[squares.argmax()] / np.sqrt(squares.max())
@@ -110,7 +107,7 @@ class RowSpace:
             rest = rest - more * direction
             coordinates = np.concatenate([coordinates, more], axis=1)
             squares = np.vecdot(rest, rest)
-        return rest, coordinates
+        return coordinates
 
 
 class GrowingProduct:
@@ -134,7 +131,8 @@ class GrowingProduct:
         self._matrices = matrices.swapaxes(-1, -2) if transposed else matrices
         self._mirrors = matrices if transposed else matrices[:0] if mirrors is None else mirrors
         self._transposed = transposed
-        self._count, self._images = 0, np.empty((len(matrices), 0, 0))
+        self._full = 0 if transposed else len(self._mirrors)
+        self._count, self._images, self._diagonals = 0, np.empty((len(matrices), 0, 0)), np.empty((0, 0, 0))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """The products.
@@ -151,7 +149,9 @@ class GrowingProduct:
         start, stop = self._space.start, rows.shape[-1]
         if start == 0:
             return rows @ self._matrices[:, :stop, :stop]
-        known = self._space.coordinates @ self._known_images()
+        images = self._known_images()  # finds the diagonals too
+        known = self._space.coordinates @ images
+        known[self._full :] += rows[..., :start] * self._diagonals
         if self._transposed:
             recent = rows @ self._mirrors[:, start:stop, :stop].swapaxes(-1, -2)
             return np.concatenate([known, recent], axis=-1)
@@ -167,11 +167,22 @@ class GrowingProduct:
         start, basis = self._space.start, self._space.basis
         if self._images.shape[-1] != start:
             self._count, self._images = 0, np.empty((len(self._matrices), 0, start))
+            self._diagonals = self._matrices[self._full :, range(start), range(start)][:, None]
         known, count = self._count, len(basis)
         if count > known:
             if count > self._images.shape[1]:
                 self._images = np.pad(self._images, ((0, 0), (0, count + _ROOM - self._images.shape[1]), (0, 0)))
-            images = self._images[:, known:count]
-            np.matmul(basis[known:], self._matrices[:, :start, :start], out=images)
+            self._find_images(basis[known:], self._images[:, known:count])
             self._count = count
         return self._images[:, :count]
+
+    def _find_images(self, directions: np.ndarray, images: np.ndarray) -> None:
+        """Directions times matrices; of two triangular blocks and a square one each, if they are triangular."""
+        start, full = directions.shape[-1], self._full
+        matrices, half = self._matrices[:, :start, :start], start // 2
+        np.matmul(directions, matrices[:full], out=images[:full])
+        first, last = slice(0, half), slice(half, start)
+        above, below = (first, slice(None)) if self._transposed else (slice(None), last)
+        np.matmul(directions[:, above], matrices[full:, above, first], out=images[full:, :, first])
+        np.matmul(directions[:, below], matrices[full:, below, last], out=images[full:, :, last])
+        images[full:] -= directions * self._diagonals
