@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 # Matrices that end with fewer rows are cheaper to multiply than to find out what is new in a row.
-_SHORT = 384
+_SHORT = 256
 # Between this many of the latest rows and columns ..
-_RECENT = 96
+_RECENT = 64
 # .. and so many more are multiplied as they are; then the space of the older columns is found anew,
 _EVERY = 48
 # from every third row, and where several come at a time from some of them in turn.
@@ -69,8 +69,8 @@ class RowSpace:
         if stop > self._next:
             self._advance()
         flat = rows.reshape(-1, stop)
-        self._largest = max(self._largest, float(np.vdot(flat, flat)))
         if stop % _STRIDE == 0:
+            self._largest = max(self._largest, float(np.vdot(flat, flat)))
             apart = -(-len(flat) // _AT_A_TIME)
             self._rows.append(flat[stop // _STRIDE % apart :: apart].copy())
         if self.start == 0:
