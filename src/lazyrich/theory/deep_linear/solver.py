@@ -1,7 +1,8 @@
 """The one-pass solver: every equation is causal, so each time step is solved exactly once.
 
-Cost O((levels + nodes) T^3), memory O((levels + nodes) T^2), whatever the width, the dimension, the number of
-samples or of modes. Source: Bordelon & Pehlevan (2025) for the limit; docs/theory/deep-linear.md for the algorithm.
+Cost O((levels + nodes) T^3), far less of it for long trainings (products.py), memory O((levels + nodes) T^2), whatever
+the width, the dimension, the number of samples or of modes. Source: Bordelon & Pehlevan (2025) for the limit;
+docs/theory/deep-linear.md for the algorithm.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lazyrich.problem.spectrum import output_count
 from lazyrich.theory.deep_linear.cascade import Cascade
 from lazyrich.theory.deep_linear.data_level import DataLevel
 from lazyrich.theory.deep_linear.limit import Limit, limit_mode
+from lazyrich.theory.deep_linear.products import SHORT
 from lazyrich.theory.deep_linear.rows import Rows
 
 
@@ -54,8 +56,11 @@ def required_memory(problem: Problem, nodes: int) -> int:
     size = steps * output_count(problem.data)
     # the solver's matrices, two more per level for the kernels of the result, and a few for checks of the solution
     per_level = (8 + 10 * (problem.network.skip != 0.0 and blocks > 0)) + 2
-    data = {"population": 2, "online": 5, "full-batch": 7}[mode] + 1
-    return 8 * ((per_level * (blocks + 1) + data + nodes + 6) * size**2 + 3 * steps**2)
+    data = {"population": 3, "online": 5, "full-batch": 7}[mode] + 1
+    matrices = (per_level * (blocks + 1) + data + nodes + 6) * size**2 + 3 * steps**2
+    # spaces of rows in long trainings, a few dozen directions and their images each
+    directions = 0 if size <= SHORT else 700 * (blocks + 1) + 80 * nodes + 1100
+    return 8 * (matrices + directions * size)
 
 
 @cache
