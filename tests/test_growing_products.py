@@ -10,7 +10,7 @@ from lazyrich import GaussianData, Network, PowerLawData, Problem, Training
 from lazyrich.theory.deep_linear import products
 from lazyrich.theory.deep_linear.checks import residual
 from lazyrich.theory.deep_linear.limit import take_limit
-from lazyrich.theory.deep_linear.products import GrowingProduct, RowSpace
+from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.solver import solve
 
 SIZE = 150
@@ -37,20 +37,18 @@ def smooth_matrices():
 def learn(matrices, mirrors, transposed, rows):
     """Feed rows (n, j, r, n) of which entry t is known up to t; products, and how many directions were needed."""
     size = rows.shape[-1]
-    space = RowSpace(size, stage=0)
     seen = np.zeros_like(matrices)
     turned = None if mirrors is None else np.zeros_like(mirrors)
-    product = GrowingProduct(space, seen, mirrors=turned, transposed=transposed)
+    product = GrowingProduct(seen, mirrors=turned, transposed=transposed, stage=0)
     found, directions = [], 0
     for stop in range(1, size + 1):
         seen[:, :stop, :stop] = matrices[:, :stop, :stop]  # what comes later is not known yet
         if turned is not None:
             turned[:, :stop, :stop] = mirrors[:, :stop, :stop]
         part = np.ascontiguousarray(rows[stop - 1, ..., :stop])
-        space.take(part)
         found.append(product(part))
-        directions = max(directions, len(space.basis))
-    assert space.start > 0
+        directions = max(directions, len(product.space.basis))
+    assert product.space.start > 0
     return found, directions
 
 
@@ -174,7 +172,8 @@ def test_losses_that_nearly_vanish():
 
 
 def test_several_outputs_are_multiplied_as_they_are():
-    short = RowSpace(10**4, stage=0, short=True)
-    rows = np.ones((1, 2, 4))
-    short.take(rows)
-    assert short.start == 0 and len(short.basis) == 0
+    matrices = np.zeros((1, products.SHORT + 1, products.SHORT + 1))
+    product = GrowingProduct(matrices, stage=0, short=True)
+    for stop in range(1, products.SHORT + 1):
+        product(np.ones((1, 2, stop)))
+    assert product.space.start == 0

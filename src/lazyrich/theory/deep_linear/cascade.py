@@ -11,7 +11,7 @@ import numpy as np
 
 from lazyrich.theory.deep_linear.data_level import DATA_STAGES
 from lazyrich.theory.deep_linear.limit import Limit
-from lazyrich.theory.deep_linear.products import GrowingProduct, RowSpace
+from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
 
 
@@ -56,10 +56,9 @@ class Side:
     """
 
     def __init__(self, stack: np.ndarray, limit: Limit, stage: int) -> None:
-        self.stack = stack
-        self.couplings, self.sources = (RowSpace(limit.size, stage, limit.outputs > 1) for _ in range(2))
-        self.coupled = GrowingProduct(self.couplings, stack[:4], mirrors=stack[0:7:6])
-        self.answered = GrowingProduct(self.sources, stack[3:6:2], transposed=True)
+        self.stack, short = stack, limit.outputs > 1
+        self.coupled = GrowingProduct(stack[:4], mirrors=stack[0:7:6], stage=stage, short=short)
+        self.answered = GrowingProduct(stack[3:6:2], transposed=True, stage=stage, short=short)
 
 
 class CutSystem:
@@ -139,8 +138,6 @@ class Cascade:
             Covariances with the other side and with itself, responses to the other side and to itself.
         """
         stack, square, now, _, upto = side.stack, self.limit.richness_squared, *self.rows.slices(step)
-        side.couplings.take(coupling[None])
-        side.sources.take(source[None])
         rows = side.coupled(coupling[None])  # of the other side: own and cross covariance, own and cross response
         rows[1::2] *= square
         rows[3, :, now] += self._eye

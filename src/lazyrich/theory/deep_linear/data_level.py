@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lazyrich.theory.deep_linear.limit import Limit
-from lazyrich.theory.deep_linear.products import GrowingProduct, RowSpace
+from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
 
 DATA_STAGES = 6  # products, one after the other, between the gradients of the input level and its features
@@ -70,32 +70,32 @@ class DataLevel:
         self._make_products()
 
     def _make_products(self) -> None:
-        limit = self.limit
+        first, short = self.limit.blocks + 1, self.limit.outputs > 1
 
-        def rows(stage: int) -> RowSpace:
-            return RowSpace(limit.size, limit.blocks + 1 + stage, limit.outputs > 1)
+        def lower(matrices: np.ndarray, stage: int, symmetric: int = 0) -> GrowingProduct:
+            return GrowingProduct(matrices, mirrors=matrices[:symmetric], stage=first + stage, short=short)
 
-        def symmetric(space: RowSpace, matrix: np.ndarray) -> GrowingProduct:
-            return GrowingProduct(space, matrix[None], mirrors=matrix[None])
+        def transposed(matrices: np.ndarray, stage: int) -> GrowingProduct:
+            return GrowingProduct(matrices, transposed=True, stage=first + stage, short=short)
 
-        self._of_modes, self._of_left, self._of_pull = rows(2), rows(3), rows(1)
-        self._by_responses = GrowingProduct(self._of_pull, self.responses)
-        self._of_decayed = rows(2) if self.memory.forgets else self._of_modes
-        self._by_gradient = symmetric(self._of_decayed, self._gradient)
-        self._by_answers = GrowingProduct(self._of_left, self.responses, transposed=True)
+        self._by_responses, self._by_answers = lower(self.responses, 1), transposed(self.responses, 3)
+        self._by_gradient = lower(self._gradient[None], 2, symmetric=1)
         if not self.population:
-            self._of_kernel, self._of_spread, self._of_moment, self._of_source = rows(0), rows(1), rows(5), rows(5)
-            self._by_pulled = GrowingProduct(self._of_kernel, self._pulled, mirrors=self._pulled[: self.full_batch])
-            self._by_kernel = GrowingProduct(self._of_spread, self.kernel[None], transposed=True)
-            self._by_spread = symmetric(self._of_modes, self.spread)
-            self._by_source = GrowingProduct(
-                self._of_moment, self.source[None], mirrors=self.source[None][: self.full_batch]
+            # online cov(phi) is diagonal
+            self._by_pulled = lower(self._pulled, 0, symmetric=int(self.full_batch))
+            self._by_kernel = transposed(self.kernel[None], 1)
+            self._by_spread = GrowingProduct(
+                self.spread[None],
+                mirrors=self.spread[None],
+                stage=first + 2,
+                same_rows=None if self.memory.forgets else self._by_gradient,
+                short=short,
             )
-            self._by_moment = GrowingProduct(self._of_source, self.moment_one[None], transposed=True)
+            self._by_source = lower(self.source[None], 5, symmetric=int(self.full_batch))
+            self._by_moment = transposed(self.moment_one[None], 5)
         if self.full_batch:
-            self._of_data_response, self._of_answers = rows(3), rows(4)
-            self._by_answered = GrowingProduct(self._of_data_response, self._answered, mirrors=self._answered[:2])
-            self._by_data_response = GrowingProduct(self._of_answers, self.data_response[None], transposed=True)
+            self._by_answered = lower(self._answered, 3, symmetric=2)
+            self._by_data_response = transposed(self.data_response[None], 4)
 
     @property
     def sample_error(self) -> np.ndarray:
@@ -108,15 +108,12 @@ class DataLevel:
         self.kernel[now, past] = self._kernel_row(step, response)
         pull = kernel = self.kernel[now, upto]
         if not self.population:
-            self._of_kernel.take(kernel[None])
             products = self._by_pulled(kernel[None])
             if self.full_batch:
                 pull = products[1]
-            self._of_spread.take(products[:1])
             _store(self.spread, now, upto, self._by_kernel(products[:1])[0])
         self.means[now] = limit.target_vectors.T - (pull @ self.means[upto]) * limit.target_points
         if len(self.responses):
-            self._of_pull.take(pull[None])
             self.responses[:, now, past] = self._by_responses(pull[None])[..., past] * -self._points
         sums = self._sums(step)
         if self.full_batch:
@@ -143,16 +140,11 @@ class DataLevel:
         sums = (self.means[now] * self._target_moments) @ self.means[upto].T
         if limit.uses_nodes:
             rows = self.responses[:, now, upto]
-            self._of_modes.take(rows.reshape(1, -1, upto.stop))
-            decayed = self.memory.decayed(rows)
-            if self.memory.forgets:
-                self._of_decayed.take(decayed.reshape(1, -1, upto.stop))
-            left = self.memory.decayed(_flat_product(decayed, self._by_gradient))
+            left = self.memory.decayed(_flat_product(self.memory.decayed(rows), self._by_gradient))
             left *= limit.variances[0] * limit.inverse_scale_squared
             if not self.population:
                 left += self._points * _flat_product(rows, self._by_spread)
             self._moment_rows = _weighted(self._moments[:2], rows)
-            self._of_left.take(left)
             sums += _weighted(self._moments[1:], self._by_answers(left))
         return sums
 
@@ -167,8 +159,6 @@ class DataLevel:
             self.source[now, now] = (sums[0][:, now] + limit.noise) / limit.sample_ratio
         source = self.source[now, upto]
         row = learned - self._mean_eigenvalue * source
-        self._of_moment.take(moment_row[None])
-        self._of_source.take(source[None])
         row += self._by_source(moment_row[None])[0]
         row += self._by_moment(source[None])[0]
         return row
@@ -178,10 +168,8 @@ class DataLevel:
         limit, now, past, upto = self.limit, *self.rows.slices(step)
         self.data_response[now, past] = self._moment_rows[0][:, past] / limit.sample_ratio
         response = self.data_response[now, upto]
-        self._of_data_response.take(response[None])
         products = self._by_answered(response[None])
         self._answer_row = products[2]
-        self._of_answers.take(products[:2].reshape(1, -1, upto.stop))
         sample_error, learned = _flat_product(products[:2], self._by_data_response)
         self._constant_answer[now] = response @ self._constant[upto]
         sample_error += (self._constant_answer[now] @ limit.noise) @ self._constant_answer[upto].T

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 # Matrices that end with fewer rows are cheaper to multiply than to find out what is new in a row.
-SHORT = 256
+SHORT = 384
 # Between this many of the latest rows and columns ..
 _RECENT = 64
 # .. and so many more are multiplied as they are; then the space of the older columns is found anew,
@@ -32,12 +32,8 @@ class RowSpace:
 
     Parameters
     ----------
-    size : int
-        Length of the last row.
     stage : int
         How many products are made in a step before these rows are known.
-    short : bool
-        Keep no space, whatever the size.
 
     Attributes
     ----------
@@ -49,8 +45,7 @@ class RowSpace:
         Of the rows taken last, shape (j, r, count).
     """
 
-    def __init__(self, size: int, stage: int, short: bool = False) -> None:
-        self.short = short or size <= SHORT
+    def __init__(self, stage: int) -> None:
         self.start, self.basis, self.coordinates = 0, np.zeros((0, 0)), np.zeros((0, 0, 0))
         self._next = 2 * _RECENT  # where `start` changes
         self._negligible = ((1 + min(stage, _LAST_STAGE)) ** 2 * _NEGLIGIBLE) ** 2
@@ -65,8 +60,6 @@ class RowSpace:
         rows : ndarray, shape (j, r, stop)
             From call to call `stop` grows by one.
         """
-        if self.short:
-            return
         stop = rows.shape[-1]
         if stop > self._next:
             self._advance()
@@ -113,29 +106,41 @@ class RowSpace:
 
 
 class GrowingProduct:
-    """The rows of a space, one after the other, times matrices of which rows and columns up to them are known.
+    """Rows, one after the other, times matrices of which rows and columns up to theirs are known.
 
     A triangular matrix is a response: its diagonal, an immediate answer, is multiplied as it is. What the rest and
     covariances do to the part of a row that is left out, which fluctuates, averages it away.
 
     Parameters
     ----------
-    space : RowSpace
-        Has taken the rows before each call.
     matrices : ndarray, shape (k, n, n)
         Lower triangular, but for the first ones, of which `mirrors` holds the transposes, shape (m, n, n).
     mirrors : ndarray, optional
     transposed : bool
         Multiply with the transposes of `matrices`, all lower triangular, instead.
+    stage : int
+        How many products are made in a step before the rows of this one are known.
+    same_rows : GrowingProduct, optional
+        One that multiplies the same rows, and is always called just before.
+    short : bool
+        Only plain products, whatever the size.
     """
 
     def __init__(
-        self, space: RowSpace, matrices: np.ndarray, *, mirrors: np.ndarray | None = None, transposed: bool = False
+        self,
+        matrices: np.ndarray,
+        *,
+        stage: int,
+        mirrors: np.ndarray | None = None,
+        transposed: bool = False,
+        same_rows: GrowingProduct | None = None,
+        short: bool = False,
     ) -> None:
-        self._space = space
         self._matrices = matrices.swapaxes(-1, -2) if transposed else matrices
         self._mirrors = matrices if transposed else matrices[:0] if mirrors is None else mirrors
-        self._transposed = transposed
+        self._transposed, self._takes = transposed, same_rows is None
+        self._short = short or matrices.shape[-1] <= SHORT
+        self.space = RowSpace(stage) if same_rows is None else same_rows.space
         self._full = 0 if transposed else len(self._mirrors)
         self._count, self._images, self._diagonals = 0, np.empty((len(matrices), 0, 0)), np.empty((0, 0, 0))
 
@@ -145,17 +150,22 @@ class GrowingProduct:
         Parameters
         ----------
         rows : ndarray, shape (j, r, stop)
-            The same r rows for all matrices, j = 1, or others for each, j = k.
+            The same r rows for all matrices, j = 1, or others for each, j = k. From call to call `stop` grows by one.
 
         Returns
         -------
         ndarray, shape (k, r, stop)
         """
-        start, stop = self._space.start, rows.shape[-1]
+        stop = rows.shape[-1]
+        if self._short:
+            return rows @ self._matrices[:, :stop, :stop]
+        if self._takes:
+            self.space.take(rows)
+        start = self.space.start
         if start == 0:
             return rows @ self._matrices[:, :stop, :stop]
         images = self._known_images()  # finds the diagonals too
-        known = self._space.coordinates @ images
+        known = self.space.coordinates @ images
         known[self._full :] += rows[..., :start] * self._diagonals
         if self._transposed:
             recent = rows @ self._mirrors[:, start:stop, :stop].swapaxes(-1, -2)
@@ -169,7 +179,7 @@ class GrowingProduct:
 
     def _known_images(self) -> np.ndarray:
         """Images of the basis; those of new directions are found, and there is some room for more of them."""
-        start, basis = self._space.start, self._space.basis
+        start, basis = self.space.start, self.space.basis
         if self._images.shape[-1] != start:
             self._count, self._images = 0, np.empty((len(self._matrices), 0, start))
             self._diagonals = self._matrices[self._full :, range(start), range(start)][:, None]

@@ -95,7 +95,7 @@ def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) ->
             now, past, upto = rows.slices(step)
             cascade.backward(step)
             data.advance(step, inputs.dg_da[now, past])
-            loss = np.trace(data.weight_error[now, now])
+            loss = data.weight_error[now, now].trace()
             if step == 0:
                 bound = DIVERGENCE_FACTOR * loss
             if not loss <= bound:
