@@ -47,6 +47,7 @@ class DataLevel:
         self.full_batch, self.population = limit.mode == "full-batch", limit.mode == "population"
         self.memory, self._gradient = rows.layer(0), gradient
         self._points = nodes.points[:, None, None]
+        self._minus_points = -self._points
         self._moments = nodes.weights * nodes.points ** np.arange(3)[:, None]  # of sums with powers 0, 1, 2 of lambda
         self._mean_eigenvalue = self._moments[1].sum()
         self._target_moments = limit.target_points ** np.array([1, 2])[:, None, None]
@@ -114,7 +115,7 @@ class DataLevel:
             _store(self.spread, now, upto, self._by_kernel(products[:1])[0])
         self.means[now] = limit.target_vectors.T - (pull @ self.means[upto]) * limit.target_points
         if len(self.responses):
-            self.responses[:, now, past] = self._by_responses(pull[None])[..., past] * -self._points
+            self.responses[:, now, past] = self._by_responses(pull[None])[..., past] * self._minus_points
         sums = self._sums(step)
         if self.full_batch:
             _store(self._answered[:2], now, upto, sums)
@@ -189,7 +190,7 @@ class DataLevel:
 def _store(matrix: np.ndarray, now: slice, upto: slice, rows: np.ndarray) -> None:
     """Write rows into symmetric matrices, and their mirror images."""
     matrix[..., now, upto] = rows
-    matrix[..., upto, now] = np.swapaxes(rows, -1, -2)
+    matrix[..., upto, now] = rows.swapaxes(-1, -2)
 
 
 def _flat_product(rows: np.ndarray, by_matrix: GrowingProduct) -> np.ndarray:
