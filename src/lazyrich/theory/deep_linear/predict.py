@@ -66,13 +66,14 @@ def predict(
     started = time.perf_counter()
     solution, error = solve_to_tolerance(problem, progress)
     losses, at_floor = losses_by_output(solution)
+    remains = residual(solution)  # before the kernels are copied: it needs room too
     return Trajectory(
         data=lay_out(problem, losses, _kernels(solution, responses)),
         problem=problem,
         source="theory",
         outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
         statistics={
-            "residual": residual(solution),
+            "residual": remains,
             "quadrature_nodes": len(solution.limit.nodes.points),
             "quadrature_error": error,
             "steps_at_rounding_floor": at_floor,

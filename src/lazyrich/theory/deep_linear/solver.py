@@ -54,10 +54,10 @@ def required_memory(problem: Problem, nodes: int) -> int:
     mode = limit_mode(problem)
     steps, blocks = problem.training.steps, problem.network.blocks
     size = steps * output_count(problem.data)
-    # the solver's matrices, two more per level for the kernels of the result, and a few for checks of the solution
-    per_level = (8 + 10 * (problem.network.skip != 0.0 and blocks > 0)) + 2
+    # the solver's matrices, and those of the checks of the solution or, later, of the kernels of the result
+    per_level = 8 + 10 * (problem.network.skip != 0.0 and blocks > 0)
     data = {"population": 3, "online": 5, "full-batch": 7}[mode] + 1
-    matrices = (per_level * (blocks + 1) + data + nodes + 6) * size**2 + 3 * steps**2
+    matrices = (per_level * (blocks + 1) + data + nodes + max(7, 2 * (blocks + 1))) * size**2 + 3 * steps**2
     # spaces of rows in long trainings, a few dozen directions and their images each
     directions = 0 if size <= SHORT else 700 * (blocks + 1) + 80 * nodes + 1100
     return 8 * (matrices + directions * size)
