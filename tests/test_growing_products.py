@@ -92,6 +92,19 @@ def test_rows_need_not_be_smooth(early):
     assert directions > 25  # every row is new: measured 32, of 20 to 32 rows
 
 
+def test_rows_that_grow_without_bound(early):
+    # a training that diverges: each row ten times the one before; the digits of the earlier ones are not asked for
+    *_, answer, response, smooth = smooth_matrices()
+    matrices, rows = (
+        np.stack([answer, response]),
+        (10.0 ** np.arange(SIZE))[:, None, None, None] * smooth[:, None, None],
+    )
+    found, directions = learn(matrices, None, True, rows)
+    assert directions < 40
+    for result, expected in zip(found, plain(matrices, True, rows), strict=True):
+        assert np.abs(result - expected).max() < 1e-14 * np.abs(expected).max()  # measured 1e-15
+
+
 def test_what_is_left_out_is_bounded(early):
     # rows with noise of 1e-9: all of it is multiplied too
     covariance, _, answer, _, smooth = smooth_matrices()
