@@ -13,10 +13,12 @@ import platform
 import statistics
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -39,8 +41,9 @@ from lazyrich.mixed_dynamics.descent import factor_descent
 from lazyrich.mixed_dynamics.start import tied_factors
 from lazyrich.provenance import provenance
 from lazyrich.simulation import train
+from lazyrich.theory.deep_linear import products
 from lazyrich.theory.deep_linear.limit import take_limit
-from lazyrich.theory.deep_linear.solver import solve
+from lazyrich.theory.deep_linear.solver import Solution, solve
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.store import ResultStore
 from lazyrich.transfer.sweep import run_sweep
@@ -74,7 +77,7 @@ def products_of(solution, steps: int) -> Callable[[], None]:
     """The solver's row-matrix products alone: as many, one by one, with the same sizes and the same matrices."""
     used = []
     for level in solution.cascade.levels:
-        used += [*level.of_features, level.dg_da.T, level.dh_da.T, level.dg_db.T, level.dh_db.T]
+        used += [*level.stack, level.dg_da.T, level.dh_da.T, level.dg_db.T, level.dh_db.T]
     data = solution.data
     used += [data.data_response, data.source, data.kernel.T, solution.cascade.levels[0].cov_gg, data.spread]
     used += [data.weight_error, data.learned, data.moment_one, data.data_response.T, data.data_response.T]
@@ -110,13 +113,38 @@ def against_fixed_point() -> dict:
 
 
 def against_products() -> dict:
-    """Two blocks: one pass against its own row-matrix products."""
+    """Two blocks: one pass against its own row-matrix products, all of them plain."""
     found = {}
-    for steps in (100, 200, 400, 800):
+    for steps in (100, 200):
         limit = take_limit(problem(steps, 2))
         work = products_of(solve(limit), steps)
         found[f"one pass / products, T = {steps}"] = ratio(partial(solve, limit), work, rounds=5)[0]
     return found
+
+
+def against_plain_products() -> dict:
+    """Two blocks: the solver with plain products only against the solver as it is, and how far their losses differ."""
+    found = {}
+    for steps in (300, 500, 1000):
+        limit = take_limit(problem(steps, 2))
+
+        def plain(limit=limit, steps=steps) -> Solution:
+            with mock.patch.object(products, "SHORT", steps):
+                return solve(limit)
+
+        found[f"plain / as it is, T = {steps}"] = ratio(plain, partial(solve, limit), rounds=3)[0]
+        losses = [np.diag(solution.data.weight_error) for solution in (plain(), solve(limit))]
+        found[f"largest relative difference, T = {steps}"] = float(np.max(np.abs(losses[1] / losses[0] - 1)))
+    return found
+
+
+def peak_memory() -> dict:
+    """T = 1000, three hidden levels: the most memory that predict holds at once, in T x T matrices per level."""
+    tracemalloc.start()
+    lazyrich.predict(problem(1000, 2))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {"matrices per level": peak / (3 * 8 * 1000**2)}
 
 
 def against_depth() -> dict:
@@ -250,6 +278,8 @@ def main() -> None:
     for study in (
         against_fixed_point,
         against_products,
+        against_plain_products,
+        peak_memory,
         against_depth,
         short_prediction,
         against_outputs,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from lazyrich.theory.deep_linear.data_level import DATA_STAGES
 from lazyrich.theory.deep_linear.limit import Limit
+from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
 
 
@@ -23,7 +25,8 @@ class Level:
 
     Attributes
     ----------
-    of_features, of_gradients : ndarray, shape (8, n, n)
+    stack : ndarray, shape (8, n, n)
+    features, gradients : Side
         The stack as the feature side sees it (the gradients' half first), and reversed.
     left, right : CutSystem
         In networks with skips: this level and the block to its right without what follows that block, and this level
@@ -32,15 +35,30 @@ class Level:
         cov(a) and cov(b), in networks with skips.
     """
 
-    def __init__(self, limit: Limit, skips: bool) -> None:
-        self.of_features = np.zeros((8, limit.size, limit.size))
-        self.of_gradients = self.of_features[::-1]
-        self.cov_gg, self.cov_gh, self.dg_db, self.dg_da, self.dh_db, self.dh_da, self.cov_hg, self.cov_hh = (
-            self.of_features
-        )
+    def __init__(self, limit: Limit, index: int, skips: bool) -> None:
+        self.stack = np.zeros((8, limit.size, limit.size))
+        self.features = Side(self.stack, limit, limit.blocks + 1 + DATA_STAGES + index)
+        self.gradients = Side(self.stack[::-1], limit, limit.blocks - index)
+        self.cov_gg, self.cov_gh, self.dg_db, self.dg_da, self.dh_db, self.dh_da, self.cov_hg, self.cov_hh = self.stack
         if skips:
             self.left, self.right = CutSystem(limit.size), CutSystem(limit.size)
             self.source_a, self.source_b = np.zeros((2, limit.size, limit.size))
+
+
+class Side:
+    """The stack of a level in the order in which one side sees it, and the products that its rows need.
+
+    Attributes
+    ----------
+    stack : ndarray, shape (8, n, n)
+    coupled, answered : GrowingProduct
+        With what the other side covers and answers, and with the transposed responses to the source of this side.
+    """
+
+    def __init__(self, stack: np.ndarray, limit: Limit, stage: int) -> None:
+        self.stack, short = stack, limit.outputs > 1
+        self.coupled = GrowingProduct(stack[:4], mirrors=stack[0:7:6], stage=stage, short=short)
+        self.answered = GrowingProduct(stack[3:6:2], transposed=True, stage=stage, short=short)
 
 
 class CutSystem:
@@ -68,7 +86,7 @@ class Cascade:
     def __init__(self, limit: Limit, rows: Rows) -> None:
         self.limit, self.rows = limit, rows
         self.skips = limit.skip != 0.0 and limit.blocks > 0
-        self.levels = [Level(limit, self.skips) for _ in range(limit.blocks + 1)]
+        self.levels = [Level(limit, index, self.skips) for index in range(limit.blocks + 1)]
         self._eye = np.eye(limit.outputs)
 
     def backward(self, step: int) -> None:
@@ -82,7 +100,7 @@ class Cascade:
         source = output.initial_by_output(step, limit.variances[-1])
         for index in range(limit.blocks, -1, -1):
             level = self.levels[index]
-            rows = self._fill(level.of_gradients, step, coupling, source)
+            rows = self._fill(level.gradients, step, coupling, source)
             if index == 0:
                 break
             block, block_source = self._block(rows)  # Q / kappa, cov(xi)
@@ -98,7 +116,7 @@ class Cascade:
     def forward(self, step: int, coupling: np.ndarray, source: np.ndarray) -> None:
         """Rows of the feature side, from the input up, given the rows of S / kappa and cov(a) of level 0."""
         for index, level in enumerate(self.levels):
-            rows = self._fill(level.of_features, step, coupling, source)
+            rows = self._fill(level.features, step, coupling, source)
             if index == self.limit.blocks:
                 break
             block, block_source = self._block(rows)  # P / kappa, cov(chi)
@@ -111,7 +129,7 @@ class Cascade:
             else:
                 coupling, source = block, block_source
 
-    def _fill(self, stack: np.ndarray, step: int, coupling: np.ndarray, source: np.ndarray) -> np.ndarray:
+    def _fill(self, side: Side, step: int, coupling: np.ndarray, source: np.ndarray) -> np.ndarray:
         """Row `step` of one side of a level, from its rows of S or R (over kappa) and of the source's covariance.
 
         Returns
@@ -119,13 +137,13 @@ class Cascade:
         ndarray, shape (4, outputs, upto)
             Covariances with the other side and with itself, responses to the other side and to itself.
         """
-        square, now, _, upto = self.limit.richness_squared, *self.rows.slices(step)
-        rows = coupling @ stack[:4, upto, upto]  # of the other side: own and cross covariance, own and cross response
+        stack, square, now, _, upto = side.stack, self.limit.richness_squared, *self.rows.slices(step)
+        rows = side.coupled(coupling[None])  # of the other side: own and cross covariance, own and cross response
         rows[1::2] *= square
         rows[3, :, now] += self._eye
         stack[4:6, now, upto] = rows[2:]
         covariances = rows[:2]
-        covariances += source @ stack[3:6:2, upto, upto].transpose(0, 2, 1)
+        covariances += side.answered(source[None])
         # the equal-time covariance lacks the column of the cross covariance that is known only now
         covariances[1, :, now] += square * (coupling @ covariances[0].T)
         stack[6:, now, upto] = covariances

@@ -71,13 +71,14 @@ def predict(
     if isinstance(problem.data, DatasetData):
         held_out_loss, accuracies = read_data_set(solution, problem.data)
         losses |= held_out_loss
+    remains = residual(solution)  # before the kernels are copied: it needs room too
     return Trajectory(
         data=lay_out(problem, losses, _kernels(solution, responses), accuracies),
         problem=problem,
         source="theory",
         outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
         statistics={
-            "residual": residual(solution),
+            "residual": remains,
             "quadrature_nodes": len(solution.limit.nodes.points),
             "quadrature_error": error,
             "steps_at_rounding_floor": at_floor,

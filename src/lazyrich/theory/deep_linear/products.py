@@ -1,0 +1,204 @@
+"""Products of a row with matrices that grow by a row a step (docs/theory/deep-linear.md, "Long trainings").
+
+Reading the matrices is what takes the time. Training is smooth: rows ``x(t)``, ``x(t+1)``, .. of several dozen steps,
+restricted to columns well in the past, lie in a space of one or two dozen dimensions. A basis of it and its image under
+the matrix are kept, and a row is multiplied through its coordinates. No smoothness is assumed: what a row has outside
+the space is measured, and if it is not negligible, multiplied with the matrix and added to the basis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Matrices that end with fewer rows are cheaper to multiply than to find out what is new in a row.
+SHORT = 384
+# Between this many of the latest rows and columns ..
+_RECENT = 64
+# .. and so many more are multiplied as they are; then the space of the older columns is found anew,
+_EVERY = 48
+# from every third row, and where several come at a time from some of them in turn.
+_STRIDE, _AT_A_TIME = 3, 4
+# Directions for which room is made at once.
+_ROOM = 16
+# What is new in a row and smaller than this, in units of the largest row so far, is left out: this times the square of
+# 1, 2, .. for the first, second, .. product of a step, and of 16 at most. Each product leaves some of what it left out
+# in the rows of the next one as noise, for which no space would be large enough. Measured at T = 1000 with two blocks:
+# twice as many directions with one limit for all. Rounding is below: a row leaves 1e-15 of itself beside a space that
+# holds it.
+_NEGLIGIBLE, _LAST_STAGE = 1e-14, 15
+
+
+class RowSpace:
+    """The space of older columns that the rows of one kind lie in.
+
+    Parameters
+    ----------
+    stage : int
+        How many products are made in a step before these rows are known.
+
+    Attributes
+    ----------
+    start : int
+        Columns before this one are the older ones; 0 as long as there is no space.
+    basis : ndarray, shape (count, start)
+        Orthonormal.
+    coordinates : ndarray
+        Of the rows taken last, shape (j, r, count).
+    """
+
+    def __init__(self, stage: int) -> None:
+        self.start, self.basis, self.coordinates = 0, np.zeros((0, 0)), np.zeros((0, 0, 0))
+        self._next = 2 * _RECENT  # where `start` changes
+        self._negligible = ((1 + min(stage, _LAST_STAGE)) ** 2 * _NEGLIGIBLE) ** 2
+        self._largest = 0.0  # squared norm of rows
+        self._rows: list[np.ndarray] = []
+
+    def take(self, rows: np.ndarray) -> None:
+        """Find the coordinates of new rows.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (j, r, stop)
+            From call to call `stop` grows by one.
+        """
+        stop = rows.shape[-1]
+        if stop > self._next:
+            self._advance()
+        flat = rows.reshape(-1, stop)
+        self._largest = max(self._largest, float(np.vdot(flat, flat)))
+        if stop % _STRIDE == 0:
+            apart = -(-len(flat) // _AT_A_TIME)
+            self._rows.append(flat[stop // _STRIDE % apart :: apart].copy())
+        if self.start == 0:
+            return
+        past = flat[:, : self.start]
+        coordinates = past @ self.basis.T
+        rest = past - coordinates @ self.basis
+        if np.vdot(rest, rest) > self._negligible * self._largest:
+            coordinates = self._extend(rest, coordinates)
+        self.coordinates = coordinates.reshape(*rows.shape[:-1], len(self.basis))
+
+    def _advance(self) -> None:
+        """Move `start`, and find the space anew that the rows since then lie in."""
+        self.start = start = self._next - _RECENT
+        self._next += _EVERY
+        self._rows = [row for row in self._rows if row.shape[-1] > start]
+        rows = np.concatenate([row[:, :start] for row in self._rows])
+        self.basis = np.zeros((0, start))
+        if np.isfinite(rows).all():
+            columns, triangle = np.linalg.qr(rows.T)
+            turned, values, _ = np.linalg.svd(triangle)
+            count = np.count_nonzero(values**2 > self._negligible * self._largest)
+            self.basis = (columns @ turned[:, :count]).T
+
+    def _extend(self, rest: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Add directions to the basis until nothing of `rest` remains; returns all coordinates of its rows."""
+        squares = np.vecdot(rest, rest)
+        while self._negligible * self._largest < squares.max() < np.inf:
+            direction = rest[squares.argmax()] / np.sqrt(squares.max())
+            direction -= (self.basis @ direction) @ self.basis  # a small rest is orthogonal to a few digits only
+            direction /= np.linalg.norm(direction)
+            self.basis = np.concatenate([self.basis, direction[None]])
+            more = rest @ direction[:, None]
+            rest = rest - more * direction
+            coordinates = np.concatenate([coordinates, more], axis=1)
+            squares = np.vecdot(rest, rest)
+        return coordinates
+
+
+class GrowingProduct:
+    """Rows, one after the other, times matrices of which rows and columns up to theirs are known.
+
+    A triangular matrix is a response: its diagonal, an immediate answer, is multiplied as it is. What the rest and
+    covariances do to the part of a row that is left out, which fluctuates, averages it away.
+
+    Parameters
+    ----------
+    matrices : ndarray, shape (k, n, n)
+        Lower triangular, but for the first ones, of which `mirrors` holds the transposes, shape (m, n, n).
+    mirrors : ndarray, optional
+    transposed : bool
+        Multiply with the transposes of `matrices`, all lower triangular, instead.
+    stage : int
+        How many products are made in a step before the rows of this one are known.
+    same_rows : GrowingProduct, optional
+        One that multiplies the same rows, and is always called just before.
+    short : bool
+        Only plain products, whatever the size.
+    """
+
+    def __init__(
+        self,
+        matrices: np.ndarray,
+        *,
+        stage: int,
+        mirrors: np.ndarray | None = None,
+        transposed: bool = False,
+        same_rows: GrowingProduct | None = None,
+        short: bool = False,
+    ) -> None:
+        self._matrices = matrices.swapaxes(-1, -2) if transposed else matrices
+        self._mirrors = matrices if transposed else matrices[:0] if mirrors is None else mirrors
+        self._transposed, self._takes = transposed, same_rows is None
+        self._short = short or matrices.shape[-1] <= SHORT
+        self.space = RowSpace(stage) if same_rows is None else same_rows.space
+        self._full = 0 if transposed else len(self._mirrors)
+        self._count, self._images, self._diagonals = 0, np.empty((len(matrices), 0, 0)), np.empty((0, 0, 0))
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """The products.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (j, r, stop)
+            The same r rows for all matrices, j = 1, or others for each, j = k. From call to call `stop` grows by one.
+
+        Returns
+        -------
+        ndarray, shape (k, r, stop)
+        """
+        stop = rows.shape[-1]
+        if self._short:
+            return rows @ self._matrices[:, :stop, :stop]
+        if self._takes:
+            self.space.take(rows)
+        start = self.space.start
+        if start == 0:
+            return rows @ self._matrices[:, :stop, :stop]
+        images = self._known_images()  # finds the diagonals too
+        known = self.space.coordinates @ images
+        known[self._full :] += rows[..., :start] * self._diagonals
+        if self._transposed:
+            recent = rows @ self._mirrors[:, start:stop, :stop].swapaxes(-1, -2)
+            return np.concatenate([known, recent], axis=-1)
+        products = rows[..., start:] @ self._matrices[:, start:stop, :stop]
+        products[..., :start] += known
+        if len(self._mirrors):
+            mirrors = self._mirrors[:, start:stop, :start].swapaxes(-1, -2)
+            products[: len(mirrors), :, start:] += rows[..., :start] @ mirrors
+        return products
+
+    def _known_images(self) -> np.ndarray:
+        """Images of the basis; those of new directions are found, and there is some room for more of them."""
+        start, basis = self.space.start, self.space.basis
+        if self._images.shape[-1] != start:
+            self._count, self._images = 0, np.empty((len(self._matrices), 0, start))
+            self._diagonals = self._matrices[self._full :, range(start), range(start)][:, None]
+        known, count = self._count, len(basis)
+        if count > known:
+            if count > self._images.shape[1]:
+                self._images = np.pad(self._images, ((0, 0), (0, count + _ROOM - self._images.shape[1]), (0, 0)))
+            self._find_images(basis[known:], self._images[:, known:count])
+            self._count = count
+        return self._images[:, :count]
+
+    def _find_images(self, directions: np.ndarray, images: np.ndarray) -> None:
+        """Directions times matrices; of two triangular blocks and a square one each, if they are triangular."""
+        start, full = directions.shape[-1], self._full
+        matrices, half = self._matrices[:, :start, :start], start // 2
+        np.matmul(directions, matrices[:full], out=images[:full])
+        first, last = slice(0, half), slice(half, start)
+        above, below = (first, slice(None)) if self._transposed else (slice(None), last)
+        np.matmul(directions[:, above], matrices[full:, above, first], out=images[full:, :, first])
+        np.matmul(directions[:, below], matrices[full:, below, last], out=images[full:, :, last])
+        images[full:] -= directions * self._diagonals
