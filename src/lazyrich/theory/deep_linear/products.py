@@ -26,6 +26,8 @@ _ROOM = 16
 # twice as many directions with one limit for all. Rounding is below: a row leaves 1e-15 of itself beside a space that
 # holds it.
 _NEGLIGIBLE, _LAST_STAGE = 1e-14, 15
+# Columns of triangular matrices that several rows multiply at once: zeros are skipped by the block.
+_BLOCK = 100
 
 
 class RowSpace:
@@ -49,8 +51,8 @@ class RowSpace:
     def __init__(self, stage: int) -> None:
         self.start, self.basis, self.coordinates = 0, np.zeros((0, 0)), np.zeros((0, 0, 0))
         self._next = 2 * _RECENT  # where `start` changes
-        self._negligible = ((1 + min(stage, _LAST_STAGE)) ** 2 * _NEGLIGIBLE) ** 2
-        self._largest = 0.0  # squared norm of rows
+        self._tolerance = (1 + min(stage, _LAST_STAGE)) ** 2 * _NEGLIGIBLE
+        self._negligible = 0.0  # that of the largest rows so far
         self._rows: list[np.ndarray] = []
 
     def take(self, rows: np.ndarray) -> None:
@@ -65,7 +67,7 @@ class RowSpace:
         if stop > self._next:
             self._advance()
         flat = rows.reshape(-1, stop)
-        self._largest = max(self._largest, float(np.vdot(flat, flat)))
+        self._negligible = max(self._negligible, self._tolerance * float(np.vdot(flat, flat)) ** 0.5)
         if stop % _STRIDE == 0:
             apart = -(-len(flat) // _AT_A_TIME)
             self._rows.append(flat[stop // _STRIDE % apart :: apart].copy())
@@ -74,8 +76,12 @@ class RowSpace:
         past = flat[:, : self.start]
         coordinates = past @ self.basis.T
         rest = past - coordinates @ self.basis
-        if np.vdot(rest, rest) > self._negligible * self._largest:
-            coordinates = self._extend(rest, coordinates)
+        if np.vdot(rest, rest) > self._negligible**2:
+            more = rest @ self.basis.T  # a small rest is orthogonal to the basis to a few digits only
+            rest -= more @ self.basis
+            new = _directions(rest, self._negligible)
+            self.basis = np.concatenate([self.basis, new])
+            coordinates = np.concatenate([coordinates + more, rest @ new.T], axis=1)
         self.coordinates = coordinates.reshape(*rows.shape[:-1], len(self.basis))
 
     def _advance(self) -> None:
@@ -83,27 +89,7 @@ class RowSpace:
         self.start = start = self._next - _RECENT
         self._next += _EVERY
         self._rows = [row for row in self._rows if row.shape[-1] > start]
-        rows = np.concatenate([row[:, :start] for row in self._rows])
-        self.basis = np.zeros((0, start))
-        if np.isfinite(rows).all():
-            columns, triangle = np.linalg.qr(rows.T)
-            turned, values, _ = np.linalg.svd(triangle)
-            count = np.count_nonzero(values**2 > self._negligible * self._largest)
-            self.basis = (columns @ turned[:, :count]).T
-
-    def _extend(self, rest: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Add directions to the basis until nothing of `rest` remains; returns all coordinates of its rows."""
-        squares = np.vecdot(rest, rest)
-        while self._negligible * self._largest < squares.max() < np.inf:
-            direction = rest[squares.argmax()] / np.sqrt(squares.max())
-            direction -= (self.basis @ direction) @ self.basis  # a small rest is orthogonal to a few digits only
-            direction /= np.linalg.norm(direction)
-            self.basis = np.concatenate([self.basis, direction[None]])
-            more = rest @ direction[:, None]
-            rest = rest - more * direction
-            coordinates = np.concatenate([coordinates, more], axis=1)
-            squares = np.vecdot(rest, rest)
-        return coordinates
+        self.basis = _directions(np.concatenate([row[:, :start] for row in self._rows]), self._negligible)
 
 
 class GrowingProduct:
@@ -159,12 +145,12 @@ class GrowingProduct:
         """
         stop = rows.shape[-1]
         if self._short:
-            return rows @ self._matrices[:, :stop, :stop]
+            return self._multiply(rows)
         if self._takes:
             self.space.take(rows)
         start = self.space.start
         if start == 0:
-            return rows @ self._matrices[:, :stop, :stop]
+            return self._multiply(rows)
         images = self._known_images()  # finds the diagonals too
         known = self.space.coordinates @ images
         known[self._full :] += rows[..., :start] * self._diagonals
@@ -188,17 +174,32 @@ class GrowingProduct:
         if count > known:
             if count > self._images.shape[1]:
                 self._images = np.pad(self._images, ((0, 0), (0, count + _ROOM - self._images.shape[1]), (0, 0)))
-            self._find_images(basis[known:], self._images[:, known:count])
+            new = basis[known:]
+            self._images[:, known:count] = self._multiply(new[None])
+            self._images[self._full :, known:count] -= new * self._diagonals
             self._count = count
         return self._images[:, :count]
 
-    def _find_images(self, directions: np.ndarray, images: np.ndarray) -> None:
-        """Directions times matrices; of two triangular blocks and a square one each, if they are triangular."""
-        start, full = directions.shape[-1], self._full
-        matrices, half = self._matrices[:, :start, :start], start // 2
-        np.matmul(directions, matrices[:full], out=images[:full])
-        first, last = slice(0, half), slice(half, start)
-        above, below = (first, slice(None)) if self._transposed else (slice(None), last)
-        np.matmul(directions[:, above], matrices[full:, above, first], out=images[full:, :, first])
-        np.matmul(directions[:, below], matrices[full:, below, last], out=images[full:, :, last])
-        images[full:] -= directions * self._diagonals
+    def _multiply(self, rows: np.ndarray) -> np.ndarray:
+        """Products with the matrices as they are."""
+        count, stop = rows.shape[-2:]
+        matrices, full = self._matrices[:, :stop, :stop], self._full
+        if count == 1 or stop < 2 * _BLOCK:
+            return rows @ matrices
+        products = np.empty((len(matrices), count, stop))
+        if full > 0:
+            np.matmul(rows, matrices[:full], out=products[:full])
+        for start in range(0, stop if full < len(matrices) else 0, _BLOCK):
+            columns = slice(start, start + _BLOCK)
+            filled = slice(0, start + _BLOCK) if self._transposed else slice(start, stop)
+            np.matmul(rows[..., filled], matrices[full:, filled, columns], out=products[full:, :, columns])
+        return products
+
+
+def _directions(rows: np.ndarray, least: float) -> np.ndarray:
+    """Orthonormal directions that hold the rows (j, n), but for singular values of at most `least`; shape (count, n)."""
+    if not np.isfinite(rows).all():
+        return rows[:0]
+    columns, triangle = np.linalg.qr(rows.T)
+    turned, values, _ = np.linalg.svd(triangle)
+    return (columns @ turned[:, : np.count_nonzero(values > least)]).T
