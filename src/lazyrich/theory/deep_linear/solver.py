@@ -17,10 +17,9 @@ from threadpoolctl import ThreadpoolController
 
 from lazyrich.problem import Problem
 from lazyrich.problem.problem import DIVERGENCE_FACTOR
-from lazyrich.problem.spectrum import output_count
 from lazyrich.theory.deep_linear.cascade import Cascade
 from lazyrich.theory.deep_linear.data_level import DataLevel
-from lazyrich.theory.deep_linear.limit import Limit, limit_mode
+from lazyrich.theory.deep_linear.limit import Limit, independent_outputs, limit_mode
 from lazyrich.theory.deep_linear.products import SHORT
 from lazyrich.theory.deep_linear.rows import Rows
 
@@ -53,11 +52,14 @@ def required_memory(problem: Problem, nodes: int) -> int:
     """Bytes that a prediction will hold at once with so many quadrature nodes; reads no data but its dimensions."""
     mode = limit_mode(problem)
     steps, blocks = problem.training.steps, problem.network.blocks
-    size = steps * output_count(problem.data)
+    outputs, copies = independent_outputs(problem.data)
+    size, kernels = steps * outputs, 2 * (blocks + 1)
     # the solver's matrices, and those of the checks of the solution or, later, of the kernels of the result
     per_level = 8 + 10 * (problem.network.skip != 0.0 and blocks > 0)
     data = {"population": 3, "online": 5, "full-batch": 7}[mode] + 1
-    matrices = (per_level * (blocks + 1) + data + nodes + max(7, 2 * (blocks + 1))) * size**2 + 3 * steps**2
+    matrices = (per_level * (blocks + 1) + data + nodes + max(7, kernels)) * size**2 + 3 * steps**2
+    if copies > 1:
+        matrices += (kernels + 2) * (copies * size) ** 2
     # spaces of rows in long trainings, a few dozen directions and their images each
     directions = 0 if size <= SHORT else 700 * (blocks + 1) + 80 * nodes + 1100
     return 8 * (matrices + directions * size)
