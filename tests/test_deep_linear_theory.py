@@ -267,7 +267,7 @@ def test_several_outputs_share_the_hidden_layers():
 
 
 def test_equal_and_orthogonal_targets_are_learned_independently():
-    # three outputs of Gaussian data are solved as one; a spectrum with the same targets takes the equations of all three
+    # three outputs of Gaussian data are solved as one; a spectrum with the same targets takes all three
     network = Network(width=9, blocks=2, skip=1.0, beta0=1.0)
     training = Training(steps=12, learning_rate=0.02, momentum=0.3, weight_decay=0.1, richness=1.3)
     alike = GaussianData(dimension=6, samples=8, label_noise=0.3, outputs=3)

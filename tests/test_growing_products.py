@@ -39,7 +39,7 @@ def learn(matrices, mirrors, transposed, rows):
     size = rows.shape[-1]
     seen = np.zeros_like(matrices)
     turned = None if mirrors is None else np.zeros_like(mirrors)
-    product = GrowingProduct(seen, mirrors=turned, transposed=transposed, stage=0)
+    product = GrowingProduct(seen, mirrors=turned, transposed=transposed)
     found, directions = [], 0
     for stop in range(1, size + 1):
         seen[:, :stop, :stop] = matrices[:, :stop, :stop]  # what comes later is not known yet
@@ -187,7 +187,7 @@ def test_losses_that_nearly_vanish():
 
 def test_several_outputs_are_multiplied_as_they_are():
     matrices = np.zeros((1, products.SHORT + 1, products.SHORT + 1))
-    product = GrowingProduct(matrices, stage=0, short=True)
+    product = GrowingProduct(matrices, short=True)
     for stop in range(1, products.SHORT + 1):
         product(np.ones((1, 2, stop)))
     assert product.space.start == 0

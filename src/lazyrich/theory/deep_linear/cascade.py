@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from lazyrich.theory.deep_linear.data_level import DATA_STAGES
 from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
@@ -35,10 +34,10 @@ class Level:
         cov(a) and cov(b), in networks with skips.
     """
 
-    def __init__(self, limit: Limit, index: int, skips: bool) -> None:
+    def __init__(self, limit: Limit, skips: bool) -> None:
         self.stack = np.zeros((8, limit.size, limit.size))
-        self.features = Side(self.stack, limit, limit.blocks + 1 + DATA_STAGES + index)
-        self.gradients = Side(self.stack[::-1], limit, limit.blocks - index)
+        self.features = Side(self.stack, limit)
+        self.gradients = Side(self.stack[::-1], limit)
         self.cov_gg, self.cov_gh, self.dg_db, self.dg_da, self.dh_db, self.dh_da, self.cov_hg, self.cov_hh = self.stack
         if skips:
             self.left, self.right = CutSystem(limit.size), CutSystem(limit.size)
@@ -55,10 +54,10 @@ class Side:
         With what the other side covers and answers, and with the transposed responses to the source of this side.
     """
 
-    def __init__(self, stack: np.ndarray, limit: Limit, stage: int) -> None:
+    def __init__(self, stack: np.ndarray, limit: Limit) -> None:
         self.stack, short = stack, limit.outputs > 1
-        self.coupled = GrowingProduct(stack[:4], mirrors=stack[0:7:6], stage=stage, short=short)
-        self.answered = GrowingProduct(stack[3:6:2], transposed=True, stage=stage, short=short)
+        self.coupled = GrowingProduct(stack[:4], mirrors=stack[0:7:6], short=short)
+        self.answered = GrowingProduct(stack[3:6:2], transposed=True, short=short)
 
 
 class CutSystem:
@@ -86,7 +85,7 @@ class Cascade:
     def __init__(self, limit: Limit, rows: Rows) -> None:
         self.limit, self.rows = limit, rows
         self.skips = limit.skip != 0.0 and limit.blocks > 0
-        self.levels = [Level(limit, index, self.skips) for index in range(limit.blocks + 1)]
+        self.levels = [Level(limit, self.skips) for _ in range(limit.blocks + 1)]
         self._eye = np.eye(limit.outputs)
 
     def backward(self, step: int) -> None:

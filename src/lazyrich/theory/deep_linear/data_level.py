@@ -8,8 +8,6 @@ from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
 
-DATA_STAGES = 6  # products, one after the other, between the gradients of the input level and its features
-
 
 class DataLevel:
     """Errors v and data-weighted errors u, mode by mode at the quadrature nodes.
@@ -71,32 +69,25 @@ class DataLevel:
         self._make_products()
 
     def _make_products(self) -> None:
-        first, short = self.limit.blocks + 1, self.limit.outputs > 1
+        short = self.limit.outputs > 1
 
-        def lower(matrices: np.ndarray, stage: int, symmetric: int = 0) -> GrowingProduct:
-            return GrowingProduct(matrices, mirrors=matrices[:symmetric], stage=first + stage, short=short)
+        def lower(matrices: np.ndarray, symmetric: int = 0) -> GrowingProduct:
+            return GrowingProduct(matrices, mirrors=matrices[:symmetric], short=short)
 
-        def transposed(matrices: np.ndarray, stage: int) -> GrowingProduct:
-            return GrowingProduct(matrices, transposed=True, stage=first + stage, short=short)
+        def transposed(matrices: np.ndarray) -> GrowingProduct:
+            return GrowingProduct(matrices, transposed=True, short=short)
 
-        self._by_responses, self._by_answers = lower(self.responses, 1), transposed(self.responses, 3)
-        self._by_gradient = lower(self._gradient[None], 2, symmetric=1)
+        self._by_responses, self._by_answers = lower(self.responses), transposed(self.responses)
+        self._by_gradient = lower(self._gradient[None], symmetric=1)
         if not self.population:
             # online cov(phi) is diagonal
-            self._by_pulled = lower(self._pulled, 0, symmetric=int(self.full_batch))
-            self._by_kernel = transposed(self.kernel[None], 1)
-            self._by_spread = GrowingProduct(
-                self.spread[None],
-                mirrors=self.spread[None],
-                stage=first + 2,
-                same_rows=None if self.memory.forgets else self._by_gradient,
-                short=short,
-            )
-            self._by_source = lower(self.source[None], 5, symmetric=int(self.full_batch))
-            self._by_moment = transposed(self.moment_one[None], 5)
+            self._by_pulled = lower(self._pulled, symmetric=int(self.full_batch))
+            self._by_kernel, self._by_spread = transposed(self.kernel[None]), lower(self.spread[None], symmetric=1)
+            self._by_source = lower(self.source[None], symmetric=int(self.full_batch))
+            self._by_moment = transposed(self.moment_one[None])
         if self.full_batch:
-            self._by_answered = lower(self._answered, 3, symmetric=2)
-            self._by_data_response = transposed(self.data_response[None], 4)
+            self._by_answered = lower(self._answered, symmetric=2)
+            self._by_data_response = transposed(self.data_response[None])
 
     @property
     def sample_error(self) -> np.ndarray:

@@ -90,8 +90,8 @@ def limit_mode(problem: Problem) -> Literal["full-batch", "online", "population"
 def independent_outputs(data: Data) -> tuple[int, int]:
     """Outputs that the equations are solved for, and how many outputs of the data each of them stands for.
 
-    Gaussian and power-law data have equal and orthogonal targets: changing the sign of one output's target changes nothing else,
-    so that no kernel couples two of them.
+    Gaussian and power-law data have equal and orthogonal targets: changing the sign of one output's target changes
+    nothing else, so that no kernel couples two of them.
     """
     outputs = output_count(data)
     return (1, outputs) if isinstance(data, GaussianData | PowerLawData) else (outputs, 1)

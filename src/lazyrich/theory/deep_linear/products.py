@@ -20,23 +20,16 @@ _EVERY = 48
 _STRIDE, _AT_A_TIME = 3, 4
 # Directions for which room is made at once.
 _ROOM = 16
-# What is new in a row and smaller than this, in units of the largest row so far, is left out: this times the square of
-# 1, 2, .. for the first, second, .. product of a step, and of 16 at most. Each product leaves some of what it left out
-# in the rows of the next one as noise, for which no space would be large enough. Measured at T = 1000 with two blocks:
-# twice as many directions with one limit for all. Rounding is below: a row leaves 1e-15 of itself beside a space that
-# holds it.
-_NEGLIGIBLE, _LAST_STAGE = 1e-14, 15
+# What is new in a row and smaller than this, in units of the largest row so far, is left out. Rounding is below: a row
+# leaves 1e-15 of itself beside a space that holds it. Each product leaves some of what it left out in the rows of the
+# next one as noise, for which no space would be large enough: a tenth of this needs half as many directions more.
+_NEGLIGIBLE = 1e-13
 # Columns of triangular matrices that several rows multiply at once: zeros are skipped by the block.
 _BLOCK = 100
 
 
 class RowSpace:
     """The space of older columns that the rows of one kind lie in.
-
-    Parameters
-    ----------
-    stage : int
-        How many products are made in a step before these rows are known.
 
     Attributes
     ----------
@@ -48,10 +41,9 @@ class RowSpace:
         Of the rows taken last, shape (j, r, count).
     """
 
-    def __init__(self, stage: int) -> None:
+    def __init__(self) -> None:
         self.start, self.basis, self.coordinates = 0, np.zeros((0, 0)), np.zeros((0, 0, 0))
         self._next = 2 * _RECENT  # where `start` changes
-        self._tolerance = (1 + min(stage, _LAST_STAGE)) ** 2 * _NEGLIGIBLE
         self._negligible = 0.0  # that of the largest rows so far
         self._rows: list[np.ndarray] = []
 
@@ -67,7 +59,7 @@ class RowSpace:
         if stop > self._next:
             self._advance()
         flat = rows.reshape(-1, stop)
-        self._negligible = max(self._negligible, self._tolerance * float(np.vdot(flat, flat)) ** 0.5)
+        self._negligible = max(self._negligible, _NEGLIGIBLE * float(np.vdot(flat, flat)) ** 0.5)
         if stop % _STRIDE == 0:
             apart = -(-len(flat) // _AT_A_TIME)
             self._rows.append(flat[stop // _STRIDE % apart :: apart].copy())
@@ -89,7 +81,8 @@ class RowSpace:
         self.start = start = self._next - _RECENT
         self._next += _EVERY
         self._rows = [row for row in self._rows if row.shape[-1] > start]
-        self.basis = _directions(np.concatenate([row[:, :start] for row in self._rows]), self._negligible)
+        # a finer space than is needed for these rows, so that few of the next ones have anything new
+        self.basis = _directions(np.concatenate([row[:, :start] for row in self._rows]), 0.1 * self._negligible)
 
 
 class GrowingProduct:
@@ -105,10 +98,6 @@ class GrowingProduct:
     mirrors : ndarray, optional
     transposed : bool
         Multiply with the transposes of `matrices`, all lower triangular, instead.
-    stage : int
-        How many products are made in a step before the rows of this one are known.
-    same_rows : GrowingProduct, optional
-        One that multiplies the same rows, and is always called just before.
     short : bool
         Only plain products, whatever the size.
     """
@@ -117,17 +106,15 @@ class GrowingProduct:
         self,
         matrices: np.ndarray,
         *,
-        stage: int,
         mirrors: np.ndarray | None = None,
         transposed: bool = False,
-        same_rows: GrowingProduct | None = None,
         short: bool = False,
     ) -> None:
         self._matrices = matrices.swapaxes(-1, -2) if transposed else matrices
         self._mirrors = matrices if transposed else matrices[:0] if mirrors is None else mirrors
-        self._transposed, self._takes = transposed, same_rows is None
+        self._transposed = transposed
         self._short = short or matrices.shape[-1] <= SHORT
-        self.space = RowSpace(stage) if same_rows is None else same_rows.space
+        self.space = RowSpace()
         self._full = 0 if transposed else len(self._mirrors)
         self._count, self._images, self._diagonals = 0, np.empty((len(matrices), 0, 0)), np.empty((0, 0, 0))
 
@@ -146,8 +133,7 @@ class GrowingProduct:
         stop = rows.shape[-1]
         if self._short:
             return self._multiply(rows)
-        if self._takes:
-            self.space.take(rows)
+        self.space.take(rows)
         start = self.space.start
         if start == 0:
             return self._multiply(rows)
@@ -197,7 +183,7 @@ class GrowingProduct:
 
 
 def _directions(rows: np.ndarray, least: float) -> np.ndarray:
-    """Orthonormal directions that hold the rows (j, n), but for singular values of at most `least`; shape (count, n)."""
+    """Orthonormal directions that hold the rows (j, n) up to singular values of at most `least`; shape (count, n)."""
     if not np.isfinite(rows).all():
         return rows[:0]
     columns, triangle = np.linalg.qr(rows.T)
