@@ -187,7 +187,7 @@ def test_losses_that_nearly_vanish():
 
 def test_several_outputs_are_multiplied_as_they_are():
     matrices = np.zeros((1, products.SHORT + 1, products.SHORT + 1))
-    product = GrowingProduct(matrices, short=True)
+    product = GrowingProduct(matrices, several=True)
     for stop in range(1, products.SHORT + 1):
         product(np.ones((1, 2, stop)))
     assert product.space.start == 0

@@ -55,9 +55,9 @@ class Side:
     """
 
     def __init__(self, stack: np.ndarray, limit: Limit) -> None:
-        self.stack, short = stack, limit.outputs > 1
-        self.coupled = GrowingProduct(stack[:4], mirrors=stack[0:7:6], short=short)
-        self.answered = GrowingProduct(stack[3:6:2], transposed=True, short=short)
+        self.stack, several = stack, limit.outputs > 1
+        self.coupled = GrowingProduct(stack[:4], mirrors=stack[0:7:6], several=several)
+        self.answered = GrowingProduct(stack[3:6:2], transposed=True, several=several)
 
 
 class CutSystem:

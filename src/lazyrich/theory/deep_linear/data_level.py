@@ -69,13 +69,13 @@ class DataLevel:
         self._make_products()
 
     def _make_products(self) -> None:
-        short = self.limit.outputs > 1
+        several = self.limit.outputs > 1
 
         def lower(matrices: np.ndarray, symmetric: int = 0) -> GrowingProduct:
-            return GrowingProduct(matrices, mirrors=matrices[:symmetric], short=short)
+            return GrowingProduct(matrices, mirrors=matrices[:symmetric], several=several)
 
         def transposed(matrices: np.ndarray) -> GrowingProduct:
-            return GrowingProduct(matrices, transposed=True, short=short)
+            return GrowingProduct(matrices, transposed=True, several=several)
 
         self._by_responses, self._by_answers = lower(self.responses), transposed(self.responses)
         self._by_gradient = lower(self._gradient[None], symmetric=1)

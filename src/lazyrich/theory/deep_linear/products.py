@@ -15,7 +15,7 @@ SHORT = 384
 # Between this many of the latest rows and columns ..
 _RECENT = 64
 # .. and so many more are multiplied as they are; then the space of the older columns is found anew,
-_EVERY = 48
+_EVERY = 64
 # from every third row, and where several come at a time from some of them in turn.
 _STRIDE, _AT_A_TIME = 3, 4
 # Directions for which room is made at once.
@@ -98,8 +98,8 @@ class GrowingProduct:
     mirrors : ndarray, optional
     transposed : bool
         Multiply with the transposes of `matrices`, all lower triangular, instead.
-    short : bool
-        Only plain products, whatever the size.
+    several : bool
+        Whether rows are those of several outputs: products of matrices do not wait for memory, and are never replaced.
     """
 
     def __init__(
@@ -108,12 +108,13 @@ class GrowingProduct:
         *,
         mirrors: np.ndarray | None = None,
         transposed: bool = False,
-        short: bool = False,
+        several: bool = False,
     ) -> None:
         self._matrices = matrices.swapaxes(-1, -2) if transposed else matrices
         self._mirrors = matrices if transposed else matrices[:0] if mirrors is None else mirrors
         self._transposed = transposed
-        self._short = short or matrices.shape[-1] <= SHORT
+        self._grows = not several and matrices.shape[-1] > SHORT
+        self._plain_until = 0 if self._grows else 2 * _BLOCK if several else matrices.shape[-1]
         self.space = RowSpace()
         self._full = 0 if transposed else len(self._mirrors)
         self._count, self._images, self._diagonals = 0, np.empty((len(matrices), 0, 0)), np.empty((0, 0, 0))
@@ -131,9 +132,10 @@ class GrowingProduct:
         ndarray, shape (k, r, stop)
         """
         stop = rows.shape[-1]
-        if self._short:
-            return self._multiply(rows)
-        self.space.take(rows)
+        if stop <= self._plain_until:
+            return rows @ self._matrices[:, :stop, :stop]
+        if self._grows:
+            self.space.take(rows)
         start = self.space.start
         if start == 0:
             return self._multiply(rows)
@@ -167,10 +169,10 @@ class GrowingProduct:
         return self._images[:, :count]
 
     def _multiply(self, rows: np.ndarray) -> np.ndarray:
-        """Products with the matrices as they are."""
+        """Products with the matrices as they are; zeros are skipped where there are several rows."""
         count, stop = rows.shape[-2:]
         matrices, full = self._matrices[:, :stop, :stop], self._full
-        if count == 1 or stop < 2 * _BLOCK:
+        if count == 1:
             return rows @ matrices
         products = np.empty((len(matrices), count, stop))
         if full > 0:
@@ -186,6 +188,9 @@ def _directions(rows: np.ndarray, least: float) -> np.ndarray:
     """Orthonormal directions that hold the rows (j, n) up to singular values of at most `least`; shape (count, n)."""
     if not np.isfinite(rows).all():
         return rows[:0]
+    if len(rows) == 1:  # most often
+        norm = np.linalg.norm(rows)
+        return rows / norm if norm > least else rows[:0]
     columns, triangle = np.linalg.qr(rows.T)
     turned, values, _ = np.linalg.svd(triangle)
     return (columns @ turned[:, : np.count_nonzero(values > least)]).T
