@@ -87,7 +87,9 @@ class DataLevel:
             self._by_moment = transposed(self.moment_one[None])
         if self.full_batch:
             self._by_answered = lower(self._answered, symmetric=2)
-            self._by_data_response = transposed(self.data_response[None])
+            # one row for each of two products: a product of two rows would cost more
+            twice = np.broadcast_to(self.data_response, (2, *self.data_response.shape))
+            self._by_data_response = transposed(twice)
 
     @property
     def sample_error(self) -> np.ndarray:
@@ -162,7 +164,7 @@ class DataLevel:
         response = self.data_response[now, upto]
         products = self._by_answered(response[None])
         self._answer_row = products[2]
-        sample_error, learned = _flat_product(products[:2], self._by_data_response)
+        sample_error, learned = self._by_data_response(products[:2])
         self._constant_answer[now] = response @ self._constant[upto]
         sample_error += (self._constant_answer[now] @ limit.noise) @ self._constant_answer[upto].T
         _store(self.source, now, upto, sample_error / limit.sample_ratio)

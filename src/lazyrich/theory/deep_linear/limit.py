@@ -113,8 +113,10 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
         assert training.batch is not None
         ratio = training.batch / dimension
     rates, decays = training.rates(network.blocks), training.weight_decays(network.blocks)
-    first, last = (optimizer_memory(rates[i], training.momentum, decays[i]) for i in (0, -1))
-    middle = optimizer_memory(rates[1], training.momentum, decays[1])
+    memories = {}  # one for all layers that are trained alike
+    for rate, decay in zip(rates, decays, strict=True):
+        if (rate.tobytes(), decay) not in memories:
+            memories[rate.tobytes(), decay] = optimizer_memory(rate, training.momentum, decay)
     variances = [std**2 for std in network.init_stds]
     measure = measure or data_measure(data)
     outputs, copies = independent_outputs(data)
@@ -133,7 +135,7 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
         skip=network.skip,
         branch=network.branch_multiplier,
         variances=variances,
-        memories=[first, *[middle] * network.blocks, last],
+        memories=[memories[rate.tobytes(), decay] for rate, decay in zip(rates, decays, strict=True)],
         mode=mode,
         sample_ratio=ratio,
         has_test_loss=data.kind != "dataset",
