@@ -18,6 +18,8 @@ _RECENT = 64
 _EVERY = 64
 # from every third row, and where several come at a time from some of them in turn.
 _STRIDE, _AT_A_TIME = 3, 4
+# Where this part of the rows had something new until then, multiplying all of them as they are costs less.
+_TOO_MANY = 0.4
 # Directions for which room is made at once.
 _ROOM = 16
 # What is new in a row and smaller than this, in units of the largest row so far, is left out. Rounding is below: a row
@@ -43,7 +45,8 @@ class RowSpace:
 
     def __init__(self) -> None:
         self.start, self.basis, self.coordinates = 0, np.zeros((0, 0)), np.zeros((0, 0, 0))
-        self._next = 2 * _RECENT  # where `start` changes
+        self._next = 2 * _RECENT  # where `start` changes; 0 if no space is worth while
+        self._new_rows = 0
         self._negligible = 0.0  # that of the largest rows so far
         self._rows: list[np.ndarray] = []
 
@@ -56,8 +59,10 @@ class RowSpace:
             From call to call `stop` grows by one.
         """
         stop = rows.shape[-1]
-        if stop > self._next:
+        if stop > self._next > 0:
             self._advance()
+        if self._next == 0:
+            return
         flat = rows.reshape(-1, stop)
         self._negligible = max(self._negligible, _NEGLIGIBLE * float(np.vdot(flat, flat)) ** 0.5)
         if stop % _STRIDE == 0:
@@ -69,6 +74,7 @@ class RowSpace:
         coordinates = past @ self.basis.T
         rest = past - coordinates @ self.basis
         if np.vdot(rest, rest) > self._negligible**2:
+            self._new_rows += 1
             more = rest @ self.basis.T  # a small rest is orthogonal to the basis to a few digits only
             rest -= more @ self.basis
             new = _directions(rest, self._negligible)
@@ -78,8 +84,12 @@ class RowSpace:
 
     def _advance(self) -> None:
         """Move `start`, and find the space anew that the rows since then lie in."""
+        if self._new_rows > _TOO_MANY * _EVERY:
+            self.start = self._next = 0
+            return
         self.start = start = self._next - _RECENT
         self._next += _EVERY
+        self._new_rows = 0
         self._rows = [row for row in self._rows if row.shape[-1] > start]
         # a finer space than is needed for these rows, so that few of the next ones have anything new
         self.basis = _directions(np.concatenate([row[:, :start] for row in self._rows]), 0.1 * self._negligible)
