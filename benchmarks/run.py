@@ -115,10 +115,11 @@ def against_fixed_point() -> dict:
 def against_products() -> dict:
     """Two blocks: one pass against its own row-matrix products, all of them plain."""
     found = {}
-    for steps in (100, 200):
+    for steps in (100, 200, 400):
         limit = take_limit(problem(steps, 2))
-        work = products_of(solve(limit), steps)
-        found[f"one pass / products, T = {steps}"] = ratio(partial(solve, limit), work, rounds=5)[0]
+        with mock.patch.object(products, "SHORT", steps):
+            work = products_of(solve(limit), steps)
+            found[f"one pass / products, T = {steps}"] = ratio(partial(solve, limit), work, rounds=5)[0]
     return found
 
 
@@ -132,7 +133,8 @@ def against_plain_products() -> dict:
             with mock.patch.object(products, "SHORT", steps):
                 return solve(limit)
 
-        found[f"plain / as it is, T = {steps}"] = ratio(plain, partial(solve, limit), rounds=3)[0]
+        with threadpool_limits(1):
+            found[f"plain / as it is, T = {steps}"] = ratio(plain, partial(solve, limit), rounds=3)[0]
         losses = [np.diag(solution.data.weight_error) for solution in (plain(), solve(limit))]
         found[f"largest relative difference, T = {steps}"] = float(np.max(np.abs(losses[1] / losses[0] - 1)))
     return found
@@ -169,9 +171,19 @@ def short_prediction() -> dict:
 
 
 def against_outputs() -> dict:
-    """T = 60, two blocks: what ten outputs cost in units of one."""
-    one, ten = take_limit(problem(60, 2)), take_limit(problem(60, 2, outputs=10))
-    return {"ten outputs / one": ratio(lambda: solve(ten), lambda: solve(one), rounds=5)[0]}
+    """Two blocks: ten outputs in units of one, for equal and orthogonal targets and for the digits' classes."""
+    one, ten = problem(60, 2), problem(60, 2, outputs=10)
+    found = {
+        "orthogonal targets, T = 60": ratio(lambda: lazyrich.predict(ten), lambda: lazyrich.predict(one), rounds=5)[0]
+    }
+    digits = load_study(Path(__file__).parent.parent / "studies" / "digits.toml").problem
+    for steps, rounds in ((60, 3), (120, 1)):
+        classes = take_limit(digits.with_values({"training.steps": steps}))
+        zero = take_limit(digits.with_values({"training.steps": steps}), measure=classes.data.first_output())
+        with threadpool_limits(1):
+            value = ratio(partial(solve, classes), partial(solve, zero), rounds)[0]
+        found[f"digits, T = {steps}, one BLAS thread"] = value
+    return found
 
 
 def against_modes() -> dict:
@@ -223,15 +235,29 @@ def theory_sweep() -> dict:
 
 
 def against_training() -> dict:
-    """D = N = 1000, P = 1500, one block, 200 steps: 32 trained networks (4 are timed, compiled before) / predict."""
-    asked = problem(200, 1)
-    train(asked.with_values({"training.steps": 16}), seeds=4)
+    """D = N = P = 1000, one block, 200 steps: 32 trained networks (4 are timed, compiled before) / predict.
 
-    def networks() -> None:
-        train(asked, seeds=4)
+    And trained networks / predict for the same error: that of predict, measured at a size of 32 and proportional to one
+    over the size, against the standard error of a mean over networks.
+    """
 
-    value, own = ratio(networks, lambda: lazyrich.predict(asked), rounds=1)
-    return {"32 networks / predict": 8 * value, "predict, ms": 1e3 * own}
+    def asked(size: int) -> Problem:
+        return problem(200, 1).with_values({"network.width": size, "data.dimension": size, "data.samples": size})
+
+    large, small = asked(1000), asked(32)
+    train(large.with_values({"training.steps": 16}), seeds=4)
+    value, own = ratio(lambda: train(large, seeds=4), lambda: lazyrich.predict(large), rounds=3)
+    trained = train(large, seeds=16).data
+    spread = float(np.median(trained["train_loss_sem"] / trained["train_loss"])) * np.sqrt(16 / 32)
+    trained, predicted = train(small, seeds=4000).data, lazyrich.predict(small).train_loss
+    error = float(np.median(np.abs(trained["train_loss"] / predicted - 1))) * 32 / 1000
+    return {
+        "32 networks / predict": 8 * value,
+        "predict, ms": 1e3 * own,
+        "standard error of 32 networks": spread,
+        "error of predict": error,
+        "networks / predict for the same error": 8 * value * (spread / error) ** 2,
+    }
 
 
 def against_decompositions() -> dict:
