@@ -26,7 +26,8 @@ _ROOM = 16
 # leaves 1e-15 of itself beside a space that holds it. Each product leaves some of what it left out in the rows of the
 # next one as noise, for which no space would be large enough: a tenth of this needs half as many directions more.
 _NEGLIGIBLE = 1e-13
-# Columns of triangular matrices that several rows multiply at once: zeros are skipped by the block.
+# Columns of triangular matrices that are multiplied at once: zeros are skipped by the block. Pays for several rows from
+# two blocks on, for one row, which is faster in the cache, from five: measured 1.2 times at 500 columns, 1.4 at 1000.
 _BLOCK = 100
 
 
@@ -179,10 +180,10 @@ class GrowingProduct:
         return self._images[:, :count]
 
     def _multiply(self, rows: np.ndarray) -> np.ndarray:
-        """Products with the matrices as they are; zeros are skipped where there are several rows."""
+        """Products with the matrices as they are, but for zeros."""
         count, stop = rows.shape[-2:]
         matrices, full = self._matrices[:, :stop, :stop], self._full
-        if count == 1:
+        if stop < (5 if count == 1 else 2) * _BLOCK:
             return rows @ matrices
         products = np.empty((len(matrices), count, stop))
         if full > 0:
