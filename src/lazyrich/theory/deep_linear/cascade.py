@@ -32,6 +32,8 @@ class Level:
         and the block to its left without what comes before it.
     source_a, source_b : ndarray, shape (n, n)
         cov(a) and cov(b), in networks with skips.
+    through_left, through_right : Passage
+        What passes the cut system's block along its skip, in networks with skips.
     """
 
     def __init__(self, limit: Limit, skips: bool) -> None:
@@ -40,8 +42,14 @@ class Level:
         self.gradients = Side(self.stack[::-1], limit)
         self.cov_gg, self.cov_gh, self.dg_db, self.dg_da, self.dh_db, self.dh_da, self.cov_hg, self.cov_hh = self.stack
         if skips:
-            self.left, self.right = CutSystem(limit.size), CutSystem(limit.size)
+            self.left, self.right = CutSystem(limit), CutSystem(limit)
             self.source_a, self.source_b = np.zeros((2, limit.size, limit.size))
+            self.through_left = Passage(self.left.features, self.source_a, limit)
+            self.through_right = Passage(self.right.gradients, self.source_b, limit)
+            self.by_cov_gg, self.by_cov_hh = (
+                GrowingProduct(covariance[None], mirrors=covariance[None], several=limit.outputs > 1)
+                for covariance in (self.cov_gg, self.cov_hh)
+            )
 
 
 class Side:
@@ -67,10 +75,35 @@ class CutSystem:
     ----------
     features, gradients : ndarray, shape (2, n, n)
         Of h to sources in g and h, of g to sources in h and g.
+    by_features, by_gradients : GrowingProduct
+        With those to the own source, then those to the other side's.
     """
 
-    def __init__(self, size: int) -> None:
-        self.features, self.gradients = np.zeros((2, 2, size, size))
+    def __init__(self, limit: Limit) -> None:
+        self.features, self.gradients = np.zeros((2, 2, limit.size, limit.size))
+        self.by_features, self.by_gradients = (
+            GrowingProduct(responses[::-1], several=limit.outputs > 1) for responses in (self.features, self.gradients)
+        )
+
+
+class Passage:
+    """Products with what passes a block along its skip.
+
+    Attributes
+    ----------
+    near : ndarray, shape (2, n, n)
+        Responses of the cut system's near side.
+    stored : ndarray, shape (n, n)
+        Covariance of its source.
+    by_stored, by_own, by_cross : GrowingProduct
+        With that covariance, and with the transposed responses.
+    """
+
+    def __init__(self, near: np.ndarray, stored: np.ndarray, limit: Limit) -> None:
+        self.near, self.stored, several = near, stored, limit.outputs > 1
+        self.by_stored = GrowingProduct(stored[None], mirrors=stored[None], several=several)
+        self.by_own = GrowingProduct(near[1:], transposed=True, several=several)
+        self.by_cross = GrowingProduct(near[:1], transposed=True, several=several)
 
 
 class Cascade:
@@ -105,9 +138,9 @@ class Cascade:
             block, block_source = self._block(rows)  # Q / kappa, cov(xi)
             if self.skips:
                 before = self.levels[index - 1]
-                self._respond(level.right.gradients, level.right.features, step, coupling)
-                self._respond(before.left.gradients, before.left.features, step, block)
-                through = self._through(level.right.gradients, level.source_b, source, before.cov_hh, step)
+                self._respond(level.right.gradients, level.right.by_features, step, coupling)
+                self._respond(before.left.gradients, before.left.by_features, step, block)
+                through = self._through(level.through_right, source, before.by_cov_hh, step)
                 coupling, source = through[0] + block, through[1] + block_source
             else:
                 coupling, source = block, block_source
@@ -121,9 +154,9 @@ class Cascade:
             block, block_source = self._block(rows)  # P / kappa, cov(chi)
             if self.skips:
                 after = self.levels[index + 1]
-                self._respond(level.left.features, level.left.gradients, step, coupling)
-                self._respond(after.right.features, after.right.gradients, step, block)
-                through = self._through(level.left.features, level.source_a, source, after.cov_gg, step)
+                self._respond(level.left.features, level.left.by_gradients, step, coupling)
+                self._respond(after.right.features, after.right.by_gradients, step, block)
+                through = self._through(level.through_left, source, after.by_cov_gg, step)
                 coupling, source = through[0] + block, through[1] + block_source
             else:
                 coupling, source = block, block_source
@@ -155,33 +188,32 @@ class Cascade:
         both[1] += self._gain * rows[1]
         return both[1], both[0]
 
-    def _respond(self, mine: np.ndarray, theirs: np.ndarray, step: int, coupling: np.ndarray) -> None:
+    def _respond(self, mine: np.ndarray, by_theirs: GrowingProduct, step: int, coupling: np.ndarray) -> None:
         """Row `step` of one side of a cut system: responses to the other side and to itself."""
         now, _, upto = self.rows.slices(step)
-        rows = coupling @ theirs[::-1, upto, upto]
+        rows = by_theirs(coupling[None])
         rows[1] *= self.limit.richness_squared
         rows[1, :, now] += self._eye
         mine[:, now, upto] = rows
 
     def _through(
-        self, mine: np.ndarray, stored: np.ndarray, source: np.ndarray, other: np.ndarray, step: int
+        self, passage: Passage, source: np.ndarray, by_other: GrowingProduct, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """What passes a block along its skip: rows of a coupling and of a source covariance, one level further on.
 
         Parameters
         ----------
-        mine : ndarray, shape (2, n, n)
-            Responses of the cut system's near side.
-        stored, source : ndarray
-            Covariance of the source at this level, and its row `step`, not stored yet.
-        other : ndarray, shape (n, n)
-            Covariance that the block's random weights pass to the far side.
+        passage : Passage
+        source : ndarray
+            Row `step` of the covariance of the source at this level, not stored yet.
+        by_other : GrowingProduct
+            With the covariance that the block's random weights pass to the far side.
         """
         limit, now, _, upto = self.limit, *self.rows.slices(step)
         block, scale = self.rows.layer(1), limit.skip**2
-        stored[now, upto], stored[upto, now] = source, source.T
-        cross, own = mine[:, now, upto]
-        straight = own @ stored[upto, upto] @ mine[1, upto, upto].T
-        turned = block.decayed(block.decayed(cross) @ other[upto, upto]) @ mine[0, upto, upto].T
+        passage.stored[now, upto], passage.stored[upto, now] = source, source.T
+        cross, own = passage.near[:, now, upto]
+        straight = passage.by_own(passage.by_stored(own[None]))[0]
+        turned = passage.by_cross(block.decayed(by_other(block.decayed(cross)[None])))[0]
         turned *= scale * limit.richness_squared * limit.branch**2 * limit.variances[1]
         return scale * cross, scale * straight + turned

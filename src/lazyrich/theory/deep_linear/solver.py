@@ -55,13 +55,14 @@ def required_memory(problem: Problem, nodes: int) -> int:
     outputs, copies = independent_outputs(problem.data)
     size, kernels = steps * outputs, 2 * (blocks + 1)
     # the solver's matrices, and those of the checks of the solution or, later, of the kernels of the result
-    per_level = 8 + 10 * (problem.network.skip != 0.0 and blocks > 0)
+    skips = problem.network.skip != 0.0 and blocks > 0
+    per_level = 8 + 10 * skips
     data = {"population": 3, "online": 5, "full-batch": 7}[mode] + 1
     matrices = (per_level * (blocks + 1) + data + nodes + max(7, kernels)) * size**2 + 3 * steps**2
     if copies > 1:
         matrices += (kernels + 2) * (copies * size) ** 2
     # spaces of rows in long trainings, a few dozen directions and their images each
-    directions = 0 if size <= SHORT else 700 * (blocks + 1) + 80 * nodes + 1100
+    directions = 0 if size <= SHORT else (700 + 900 * skips) * (blocks + 1) + 80 * nodes + 1100
     return 8 * (matrices + directions * size)
 
 
