@@ -128,7 +128,7 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
     points, vectors = measure.compress_targets(2 * nodes + 8)
     return Limit(
         steps=training.steps,
-        outputs=outputs,
+        outputs=len(measure.noise),
         blocks=network.blocks,
         richness_squared=richness_squared,
         inverse_scale_squared=1.0 / scale_squared,
