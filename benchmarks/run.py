@@ -13,10 +13,12 @@ import platform
 import statistics
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -39,8 +41,9 @@ from lazyrich.mixed_dynamics.descent import factor_descent
 from lazyrich.mixed_dynamics.start import tied_factors
 from lazyrich.provenance import provenance
 from lazyrich.simulation import train
+from lazyrich.theory.deep_linear import products
 from lazyrich.theory.deep_linear.limit import take_limit
-from lazyrich.theory.deep_linear.solver import solve
+from lazyrich.theory.deep_linear.solver import Solution, solve
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.store import ResultStore
 from lazyrich.transfer.sweep import run_sweep
@@ -56,17 +59,22 @@ def problem(steps: int, blocks: int, skip: float = 0.0, outputs: int = 1, size: 
     )
 
 
-def seconds(work: Callable[[], object]) -> float:
+def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Time of one call."""
-    start = time.perf_counter()
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def ratio(slow: Callable[[], object], fast: Callable[[], object], rounds: int) -> tuple[float, float]:
+def ratio(
+    slow: Callable[[], object],
+    fast: Callable[[], object],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[float, float]:
     """Median over rounds of the ratio of two times taken in turn, and the median time of the second."""
     fast()
-    pairs = [(seconds(slow), seconds(fast)) for _ in range(rounds)]
+    pairs = [(seconds(slow, clock), seconds(fast, clock)) for _ in range(rounds)]
     return statistics.median(a / b for a, b in pairs), statistics.median(b for _, b in pairs)
 
 
@@ -74,7 +82,7 @@ def products_of(solution, steps: int) -> Callable[[], None]:
     """The solver's row-matrix products alone: as many, one by one, with the same sizes and the same matrices."""
     used = []
     for level in solution.cascade.levels:
-        used += [*level.of_features, level.dg_da.T, level.dh_da.T, level.dg_db.T, level.dh_db.T]
+        used += [*level.stack, level.dg_da.T, level.dh_da.T, level.dg_db.T, level.dh_db.T]
     data = solution.data
     used += [data.data_response, data.source, data.kernel.T, solution.cascade.levels[0].cov_gg, data.spread]
     used += [data.weight_error, data.learned, data.moment_one, data.data_response.T, data.data_response.T]
@@ -110,13 +118,41 @@ def against_fixed_point() -> dict:
 
 
 def against_products() -> dict:
-    """Two blocks: one pass against its own row-matrix products."""
+    """Two blocks: one pass against its own row-matrix products, all of them plain."""
     found = {}
-    for steps in (100, 200, 400, 800):
+    for steps in (100, 200, 400):
         limit = take_limit(problem(steps, 2))
-        work = products_of(solve(limit), steps)
-        found[f"one pass / products, T = {steps}"] = ratio(partial(solve, limit), work, rounds=5)[0]
+        with mock.patch.object(products, "SHORT", steps):
+            work = products_of(solve(limit), steps)
+            found[f"one pass / products, T = {steps}"] = ratio(partial(solve, limit), work, rounds=5)[0]
     return found
+
+
+def against_plain_products() -> dict:
+    """Two blocks: the solver with plain products only against the solver as it is, and how far their losses differ."""
+    found = {}
+    for steps in (300, 500, 1000):
+        limit = take_limit(problem(steps, 2))
+
+        def plain(limit=limit, steps=steps) -> Solution:
+            with mock.patch.object(products, "SHORT", steps):
+                return solve(limit)
+
+        with threadpool_limits(1):
+            found[f"plain / as it is, T = {steps}"] = ratio(plain, partial(solve, limit), 3, time.process_time)[0]
+        losses = [np.diag(solution.data.weight_error) for solution in (plain(), solve(limit))]
+        found[f"largest relative difference, T = {steps}"] = float(np.max(np.abs(losses[1] / losses[0] - 1)))
+    return found
+
+
+def peak_memory() -> dict:
+    """T = 1000, three hidden levels: the most memory that predict holds at once, in T x T matrices per level."""
+    lazyrich.predict(problem(20, 2))  # so that nothing is imported later
+    tracemalloc.start()
+    lazyrich.predict(problem(1000, 2))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {"matrices per level": peak / (3 * 8 * 1000**2)}
 
 
 def against_depth() -> dict:
@@ -141,9 +177,19 @@ def short_prediction() -> dict:
 
 
 def against_outputs() -> dict:
-    """T = 60, two blocks: what ten outputs cost in units of one."""
-    one, ten = take_limit(problem(60, 2)), take_limit(problem(60, 2, outputs=10))
-    return {"ten outputs / one": ratio(lambda: solve(ten), lambda: solve(one), rounds=5)[0]}
+    """Two blocks: ten outputs in units of one, for equal and orthogonal targets and for the digits' classes."""
+    one, ten = problem(60, 2), problem(60, 2, outputs=10)
+    found = {
+        "orthogonal targets, T = 60": ratio(lambda: lazyrich.predict(ten), lambda: lazyrich.predict(one), rounds=5)[0]
+    }
+    digits = load_study(Path(__file__).parent.parent / "studies" / "digits.toml").problem
+    for steps, rounds in ((60, 3), (120, 1)):
+        classes = take_limit(digits.with_values({"training.steps": steps}))
+        zero = take_limit(digits.with_values({"training.steps": steps}), measure=classes.data.first_output())
+        with threadpool_limits(1):
+            value = ratio(partial(solve, classes), partial(solve, zero), rounds, time.process_time)[0]
+        found[f"digits, T = {steps}, one BLAS thread"] = value
+    return found
 
 
 def against_modes() -> dict:
@@ -195,15 +241,29 @@ def theory_sweep() -> dict:
 
 
 def against_training() -> dict:
-    """D = N = 1000, P = 1500, one block, 200 steps: 32 trained networks (4 are timed, compiled before) / predict."""
-    asked = problem(200, 1)
-    train(asked.with_values({"training.steps": 16}), seeds=4)
+    """D = N = P = 1000, one block, 200 steps: 32 trained networks (4 are timed, compiled before) / predict.
 
-    def networks() -> None:
-        train(asked, seeds=4)
+    And trained networks / predict for the same error: that of predict, measured at a size of 32 and proportional to one
+    over the size, against the standard error of a mean over networks.
+    """
 
-    value, own = ratio(networks, lambda: lazyrich.predict(asked), rounds=1)
-    return {"32 networks / predict": 8 * value, "predict, ms": 1e3 * own}
+    def asked(size: int) -> Problem:
+        return problem(200, 1).with_values({"network.width": size, "data.dimension": size, "data.samples": size})
+
+    large, small = asked(1000), asked(32)
+    train(large.with_values({"training.steps": 16}), seeds=4)
+    value, own = ratio(lambda: train(large, seeds=4), lambda: lazyrich.predict(large), rounds=3)
+    trained = train(large, seeds=16).data
+    spread = float(np.median(trained["train_loss_sem"] / trained["train_loss"])) * np.sqrt(16 / 32)
+    trained, predicted = train(small, seeds=4000).data, lazyrich.predict(small).train_loss
+    error = float(np.median(np.abs(trained["train_loss"] / predicted - 1))) * 32 / 1000
+    return {
+        "32 networks / predict": 8 * value,
+        "predict, ms": 1e3 * own,
+        "standard error of 32 networks": spread,
+        "error of predict": error,
+        "networks / predict for the same error": 8 * value * (spread / error) ** 2,
+    }
 
 
 def against_decompositions() -> dict:
@@ -250,6 +310,8 @@ def main() -> None:
     for study in (
         against_fixed_point,
         against_products,
+        against_plain_products,
+        peak_memory,
         against_depth,
         short_prediction,
         against_outputs,

@@ -266,6 +266,26 @@ def test_several_outputs_share_the_hidden_layers():
     assert abs(rich[0] / rich[1] - 1) > 1e-2
 
 
+def test_equal_and_orthogonal_targets_are_learned_independently():
+    # three outputs of Gaussian data are solved as one; a spectrum with the same targets takes all three
+    network = Network(width=9, blocks=2, skip=1.0, beta0=1.0)
+    training = Training(steps=12, learning_rate=0.02, momentum=0.3, weight_decay=0.1, richness=1.3)
+    alike = GaussianData(dimension=6, samples=8, label_noise=0.3, outputs=3)
+    targets = np.sqrt(6) * np.linalg.qr(np.random.default_rng(1).standard_normal((6, 6)))[0][:3]
+    any_targets = SpectrumData(eigenvalues=[1.0] * 6, target=targets.tolist(), samples=8, label_noise=0.3)
+    assert take_limit(Problem(network=network, data=alike, training=training)).outputs == 1
+    assert take_limit(Problem(network=network, data=any_targets, training=training)).outputs == 3
+    one, three = (
+        lazyrich.predict(Problem(network=network, data=data, training=training), responses=True).data
+        for data in (alike, any_targets)
+    )
+    assert set(one.data_vars) == set(three.data_vars)
+    for name in one.data_vars:
+        expected = three[name].values
+        # measured 3e-15 of the largest entry
+        np.testing.assert_allclose(one[name].values, expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
 # ---- the optimiser's memory -------------------------------------------------------------------------------------
 
 

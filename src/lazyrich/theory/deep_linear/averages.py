@@ -78,7 +78,7 @@ def predict_averages(problem: Problem, *, progress: Callable[[int, int], object]
 
 
 def _of_random_data(solution: Solution) -> dict[str, np.ndarray]:
-    noise = np.diag(solution.limit.noise)
+    noise = solution.limit.noise[0, 0]
     weight_error, sample_error = with_same_data(solution)
     same_data = _by_output(solution, weight_error)
     losses = {
@@ -106,4 +106,5 @@ def _of_data_set(solution: Solution, data: DatasetData) -> dict[str, np.ndarray]
 
 def _by_output(solution: Solution, kernel: np.ndarray) -> np.ndarray:
     """Equal-time entries, shape (steps, outputs)."""
-    return np.maximum(np.diag(kernel), 0.0).reshape(-1, solution.limit.outputs)
+    limit = solution.limit
+    return np.repeat(np.maximum(np.diag(kernel), 0.0).reshape(-1, limit.outputs), limit.copies, axis=1)

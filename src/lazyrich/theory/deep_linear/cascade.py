@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lazyrich.theory.deep_linear.limit import Limit
+from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
 
 
@@ -23,24 +24,48 @@ class Level:
 
     Attributes
     ----------
-    of_features, of_gradients : ndarray, shape (8, n, n)
+    stack : ndarray, shape (8, n, n)
+    features, gradients : Side
         The stack as the feature side sees it (the gradients' half first), and reversed.
     left, right : CutSystem
         In networks with skips: this level and the block to its right without what follows that block, and this level
         and the block to its left without what comes before it.
     source_a, source_b : ndarray, shape (n, n)
         cov(a) and cov(b), in networks with skips.
+    through_left, through_right : Passage
+        What passes the cut system's block along its skip, in networks with skips.
     """
 
     def __init__(self, limit: Limit, skips: bool) -> None:
-        self.of_features = np.zeros((8, limit.size, limit.size))
-        self.of_gradients = self.of_features[::-1]
-        self.cov_gg, self.cov_gh, self.dg_db, self.dg_da, self.dh_db, self.dh_da, self.cov_hg, self.cov_hh = (
-            self.of_features
-        )
+        self.stack = np.zeros((8, limit.size, limit.size))
+        self.features = Side(self.stack, limit)
+        self.gradients = Side(self.stack[::-1], limit)
+        self.cov_gg, self.cov_gh, self.dg_db, self.dg_da, self.dh_db, self.dh_da, self.cov_hg, self.cov_hh = self.stack
         if skips:
-            self.left, self.right = CutSystem(limit.size), CutSystem(limit.size)
+            self.left, self.right = CutSystem(limit), CutSystem(limit)
             self.source_a, self.source_b = np.zeros((2, limit.size, limit.size))
+            self.through_left = Passage(self.left.features, self.source_a, limit)
+            self.through_right = Passage(self.right.gradients, self.source_b, limit)
+            self.by_cov_gg, self.by_cov_hh = (
+                GrowingProduct(covariance[None], mirrors=covariance[None], several=limit.outputs > 1)
+                for covariance in (self.cov_gg, self.cov_hh)
+            )
+
+
+class Side:
+    """The stack of a level in the order in which one side sees it, and the products that its rows need.
+
+    Attributes
+    ----------
+    stack : ndarray, shape (8, n, n)
+    coupled, answered : GrowingProduct
+        With what the other side covers and answers, and with the transposed responses to the source of this side.
+    """
+
+    def __init__(self, stack: np.ndarray, limit: Limit) -> None:
+        self.stack, several = stack, limit.outputs > 1
+        self.coupled = GrowingProduct(stack[:4], mirrors=stack[0:7:6], several=several)
+        self.answered = GrowingProduct(stack[3:6:2], transposed=True, several=several)
 
 
 class CutSystem:
@@ -50,10 +75,35 @@ class CutSystem:
     ----------
     features, gradients : ndarray, shape (2, n, n)
         Of h to sources in g and h, of g to sources in h and g.
+    by_features, by_gradients : GrowingProduct
+        With those to the own source, then those to the other side's.
     """
 
-    def __init__(self, size: int) -> None:
-        self.features, self.gradients = np.zeros((2, 2, size, size))
+    def __init__(self, limit: Limit) -> None:
+        self.features, self.gradients = np.zeros((2, 2, limit.size, limit.size))
+        self.by_features, self.by_gradients = (
+            GrowingProduct(responses[::-1], several=limit.outputs > 1) for responses in (self.features, self.gradients)
+        )
+
+
+class Passage:
+    """Products with what passes a block along its skip.
+
+    Attributes
+    ----------
+    near : ndarray, shape (2, n, n)
+        Responses of the cut system's near side.
+    stored : ndarray, shape (n, n)
+        Covariance of its source.
+    by_stored, by_own, by_cross : GrowingProduct
+        With that covariance, and with the transposed responses.
+    """
+
+    def __init__(self, near: np.ndarray, stored: np.ndarray, limit: Limit) -> None:
+        self.near, self.stored, several = near, stored, limit.outputs > 1
+        self.by_stored = GrowingProduct(stored[None], mirrors=stored[None], several=several)
+        self.by_own = GrowingProduct(near[1:], transposed=True, several=several)
+        self.by_cross = GrowingProduct(near[:1], transposed=True, several=several)
 
 
 class Cascade:
@@ -82,15 +132,15 @@ class Cascade:
         source = output.initial_by_output(step, limit.variances[-1])
         for index in range(limit.blocks, -1, -1):
             level = self.levels[index]
-            rows = self._fill(level.of_gradients, step, coupling, source)
+            rows = self._fill(level.gradients, step, coupling, source)
             if index == 0:
                 break
             block, block_source = self._block(rows)  # Q / kappa, cov(xi)
             if self.skips:
                 before = self.levels[index - 1]
-                self._respond(level.right.gradients, level.right.features, step, coupling)
-                self._respond(before.left.gradients, before.left.features, step, block)
-                through = self._through(level.right.gradients, level.source_b, source, before.cov_hh, step)
+                self._respond(level.right.gradients, level.right.by_features, step, coupling)
+                self._respond(before.left.gradients, before.left.by_features, step, block)
+                through = self._through(level.through_right, source, before.by_cov_hh, step)
                 coupling, source = through[0] + block, through[1] + block_source
             else:
                 coupling, source = block, block_source
@@ -98,20 +148,20 @@ class Cascade:
     def forward(self, step: int, coupling: np.ndarray, source: np.ndarray) -> None:
         """Rows of the feature side, from the input up, given the rows of S / kappa and cov(a) of level 0."""
         for index, level in enumerate(self.levels):
-            rows = self._fill(level.of_features, step, coupling, source)
+            rows = self._fill(level.features, step, coupling, source)
             if index == self.limit.blocks:
                 break
             block, block_source = self._block(rows)  # P / kappa, cov(chi)
             if self.skips:
                 after = self.levels[index + 1]
-                self._respond(level.left.features, level.left.gradients, step, coupling)
-                self._respond(after.right.features, after.right.gradients, step, block)
-                through = self._through(level.left.features, level.source_a, source, after.cov_gg, step)
+                self._respond(level.left.features, level.left.by_gradients, step, coupling)
+                self._respond(after.right.features, after.right.by_gradients, step, block)
+                through = self._through(level.through_left, source, after.by_cov_gg, step)
                 coupling, source = through[0] + block, through[1] + block_source
             else:
                 coupling, source = block, block_source
 
-    def _fill(self, stack: np.ndarray, step: int, coupling: np.ndarray, source: np.ndarray) -> np.ndarray:
+    def _fill(self, side: Side, step: int, coupling: np.ndarray, source: np.ndarray) -> np.ndarray:
         """Row `step` of one side of a level, from its rows of S or R (over kappa) and of the source's covariance.
 
         Returns
@@ -119,13 +169,13 @@ class Cascade:
         ndarray, shape (4, outputs, upto)
             Covariances with the other side and with itself, responses to the other side and to itself.
         """
-        square, now, _, upto = self.limit.richness_squared, *self.rows.slices(step)
-        rows = coupling @ stack[:4, upto, upto]  # of the other side: own and cross covariance, own and cross response
+        stack, square, now, _, upto = side.stack, self.limit.richness_squared, *self.rows.slices(step)
+        rows = side.coupled(coupling[None])  # of the other side: own and cross covariance, own and cross response
         rows[1::2] *= square
         rows[3, :, now] += self._eye
         stack[4:6, now, upto] = rows[2:]
         covariances = rows[:2]
-        covariances += source @ stack[3:6:2, upto, upto].transpose(0, 2, 1)
+        covariances += side.answered(source[None])
         # the equal-time covariance lacks the column of the cross covariance that is known only now
         covariances[1, :, now] += square * (coupling @ covariances[0].T)
         stack[6:, now, upto] = covariances
@@ -138,33 +188,32 @@ class Cascade:
         both[1] += self._gain * rows[1]
         return both[1], both[0]
 
-    def _respond(self, mine: np.ndarray, theirs: np.ndarray, step: int, coupling: np.ndarray) -> None:
+    def _respond(self, mine: np.ndarray, by_theirs: GrowingProduct, step: int, coupling: np.ndarray) -> None:
         """Row `step` of one side of a cut system: responses to the other side and to itself."""
         now, _, upto = self.rows.slices(step)
-        rows = coupling @ theirs[::-1, upto, upto]
+        rows = by_theirs(coupling[None])
         rows[1] *= self.limit.richness_squared
         rows[1, :, now] += self._eye
         mine[:, now, upto] = rows
 
     def _through(
-        self, mine: np.ndarray, stored: np.ndarray, source: np.ndarray, other: np.ndarray, step: int
+        self, passage: Passage, source: np.ndarray, by_other: GrowingProduct, step: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """What passes a block along its skip: rows of a coupling and of a source covariance, one level further on.
 
         Parameters
         ----------
-        mine : ndarray, shape (2, n, n)
-            Responses of the cut system's near side.
-        stored, source : ndarray
-            Covariance of the source at this level, and its row `step`, not stored yet.
-        other : ndarray, shape (n, n)
-            Covariance that the block's random weights pass to the far side.
+        passage : Passage
+        source : ndarray
+            Row `step` of the covariance of the source at this level, not stored yet.
+        by_other : GrowingProduct
+            With the covariance that the block's random weights pass to the far side.
         """
         limit, now, _, upto = self.limit, *self.rows.slices(step)
         block, scale = self.rows.layer(1), limit.skip**2
-        stored[now, upto], stored[upto, now] = source, source.T
-        cross, own = mine[:, now, upto]
-        straight = own @ stored[upto, upto] @ mine[1, upto, upto].T
-        turned = block.decayed(block.decayed(cross) @ other[upto, upto]) @ mine[0, upto, upto].T
+        passage.stored[now, upto], passage.stored[upto, now] = source, source.T
+        cross, own = passage.near[:, now, upto]
+        straight = passage.by_own(passage.by_stored(own[None]))[0]
+        turned = passage.by_cross(block.decayed(by_other(block.decayed(cross)[None])))[0]
         turned *= scale * limit.richness_squared * limit.branch**2 * limit.variances[1]
         return scale * cross, scale * straight + turned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lazyrich.theory.deep_linear.limit import Limit
+from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
 
 
@@ -16,6 +17,11 @@ class DataLevel:
     node costs two products with its own matrix per row, whatever the mode of training. Matrices that the same row
     multiplies are stacked: K multiplies (R_D, cov phi), R_D multiplies (C_v, the learned part of C_u, the average of
     lambda V).
+
+    Parameters
+    ----------
+    gradient : ndarray, shape (n, n)
+        G at the input level, which the cascade fills up to a step before :meth:`advance`.
 
     Attributes
     ----------
@@ -33,12 +39,13 @@ class DataLevel:
         R_D, and the learned part of C_u before R_D answers it; in full batch only.
     """
 
-    def __init__(self, limit: Limit, rows: Rows) -> None:
+    def __init__(self, limit: Limit, rows: Rows, gradient: np.ndarray) -> None:
         self.limit, self.rows = limit, rows
         size, nodes = limit.size, limit.nodes
         self.full_batch, self.population = limit.mode == "full-batch", limit.mode == "population"
-        self.memory = rows.layer(0)
+        self.memory, self._gradient = rows.layer(0), gradient
         self._points = nodes.points[:, None, None]
+        self._minus_points = -self._points
         self._moments = nodes.weights * nodes.points ** np.arange(3)[:, None]  # of sums with powers 0, 1, 2 of lambda
         self._mean_eigenvalue = self._moments[1].sum()
         self._target_moments = limit.target_points ** np.array([1, 2])[:, None, None]
@@ -48,44 +55,61 @@ class DataLevel:
         # C_v; in full batch also sum w lambda^2 <v v^T> and sum w lambda V
         self._answered = np.zeros((3 if self.full_batch else 1, size, size))
         self.weight_error, self.data_gradient = self._answered[0], np.zeros((size, size))
+        self.kernel = np.zeros((size, size))  # K
         if not self.population:
-            self.kernel = np.zeros((size, size))  # K
             self.spread = np.zeros((size, size))  # K cov(phi) K^T
             self.moment_one = self._answered[2] if self.full_batch else np.zeros((size, size))
-            self._pulled = np.zeros((2 if self.full_batch else 1, size, size))  # R_D, cov(phi)
-            self.source = self._pulled[-1]
+            self._pulled = np.zeros((2 if self.full_batch else 1, size, size))  # cov(phi), R_D
+            self.source = self._pulled[0]
         if self.full_batch:
-            self.learned, self.data_response = self._answered[1], self._pulled[0]
+            self.learned, self.data_response = self._answered[1], self._pulled[1]
             np.fill_diagonal(self.data_response, 1.0)
             self._constant = np.tile(np.eye(limit.outputs), (limit.steps, 1))  # an error constant in time,
             self._constant_answer = np.zeros((size, limit.outputs))  # and R_D applied to it
+        self._make_products()
+
+    def _make_products(self) -> None:
+        several = self.limit.outputs > 1
+
+        def lower(matrices: np.ndarray, symmetric: int = 0) -> GrowingProduct:
+            return GrowingProduct(matrices, mirrors=matrices[:symmetric], several=several)
+
+        def transposed(matrices: np.ndarray) -> GrowingProduct:
+            return GrowingProduct(matrices, transposed=True, several=several)
+
+        self._by_responses, self._by_answers = lower(self.responses), transposed(self.responses)
+        self._by_gradient = lower(self._gradient[None], symmetric=1)
+        if not self.population:
+            # online cov(phi) is diagonal
+            self._by_pulled = lower(self._pulled, symmetric=int(self.full_batch))
+            self._by_kernel, self._by_spread = transposed(self.kernel[None]), lower(self.spread[None], symmetric=1)
+            self._by_source = lower(self.source[None], symmetric=int(self.full_batch))
+            self._by_moment = transposed(self.moment_one[None])
+        if self.full_batch:
+            self._by_answered = lower(self._answered, symmetric=2)
+            # one row for each of two products: a product of two rows would cost more
+            twice = np.broadcast_to(self.data_response, (2, *self.data_response.shape))
+            self._by_data_response = transposed(twice)
 
     @property
     def sample_error(self) -> np.ndarray:
         """C_Delta, the covariance of the errors on the training samples; shape (n, n), in full batch only."""
         return self.limit.sample_ratio * self.source
 
-    def advance(self, step: int, response: np.ndarray, gradient: np.ndarray) -> None:
-        """Row `step` of everything, from RESP_g/kappa (rows known: the past) and G at the input level.
-
-        Parameters
-        ----------
-        response : ndarray, shape (outputs, past)
-        gradient : ndarray, shape (n, n)
-            Filled up to this step.
-        """
+    def advance(self, step: int, response: np.ndarray) -> None:
+        """Row `step` of everything, from the row of RESP_g/kappa at the input level, known before `step`."""
         limit, (now, past, upto) = self.limit, self.rows.slices(step)
-        pull = kernel = self._kernel_row(step, response, gradient)
+        self.kernel[now, past] = self._kernel_row(step, response)
+        pull = kernel = self.kernel[now, upto]
         if not self.population:
-            products = kernel @ self._pulled[:, past, past]
+            products = self._by_pulled(kernel[None])
             if self.full_batch:
-                pull = products[0]
-            self.kernel[now, past] = kernel
-            _store(self.spread, now, upto, products[-1] @ self.kernel[upto, past].T)
-        self.means[now] = limit.target_vectors.T - (pull @ self.means[past]) * limit.target_points
+                pull = products[1]
+            _store(self.spread, now, upto, self._by_kernel(products[:1])[0])
+        self.means[now] = limit.target_vectors.T - (pull @ self.means[upto]) * limit.target_points
         if len(self.responses):
-            self.responses[:, now, past] = (pull @ self.responses[:, past, past]) * -self._points
-        sums = self._sums(step, gradient)
+            self.responses[:, now, past] = self._by_responses(pull[None])[..., past] * self._minus_points
+        sums = self._sums(step)
         if self.full_batch:
             _store(self._answered[:2], now, upto, sums)
         else:
@@ -97,25 +121,25 @@ class DataLevel:
             row = self._fluctuating_gradient(step, sums)
         _store(self.data_gradient, now, upto, row)
 
-    def _kernel_row(self, step: int, response: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    def _kernel_row(self, step: int, response: np.ndarray) -> np.ndarray:
         """Row of K, before `step`."""
         now, past, _ = self.rows.slices(step)
         row = response * self.memory.initial(step, past.stop, self.limit.variances[0])
-        row += self.memory.gain(step, past.stop) * gradient[now, past]
+        row += self.memory.gain(step, past.stop) * self._gradient[now, past]
         return row
 
-    def _sums(self, step: int, gradient: np.ndarray) -> np.ndarray:
+    def _sums(self, step: int) -> np.ndarray:
         """Rows of the sums of ``w lambda <v v^T>`` and ``w lambda^2 <v v^T>`` over modes, shape (2, outputs, upto)."""
         limit, now, _, upto = self.limit, *self.rows.slices(step)
         sums = (self.means[now] * self._target_moments) @ self.means[upto].T
-        rows = self.responses[:, now, upto]
         if limit.uses_nodes:
-            left = self.memory.decayed(_flat_product(self.memory.decayed(rows), gradient[upto, upto]))
+            rows = self.responses[:, now, upto]
+            left = self.memory.decayed(_flat_product(self.memory.decayed(rows), self._by_gradient))
             left *= limit.variances[0] * limit.inverse_scale_squared
             if not self.population:
-                left += self._points * _flat_product(rows, self.spread[upto, upto])
+                left += self._points * _flat_product(rows, self._by_spread)
             self._moment_rows = _weighted(self._moments[:2], rows)
-            sums += _weighted(self._moments[1:], left @ self.responses[:, upto, upto].transpose(0, 2, 1))
+            sums += _weighted(self._moments[1:], self._by_answers(left))
         return sums
 
     def _fluctuating_gradient(self, step: int, sums: np.ndarray) -> np.ndarray:
@@ -129,8 +153,8 @@ class DataLevel:
             self.source[now, now] = (sums[0][:, now] + limit.noise) / limit.sample_ratio
         source = self.source[now, upto]
         row = learned - self._mean_eigenvalue * source
-        row += moment_row @ self.source[upto, upto]
-        row += source @ self.moment_one[upto, upto].T
+        row += self._by_source(moment_row[None])[0]
+        row += self._by_moment(source[None])[0]
         return row
 
     def _sample_rows(self, step: int) -> np.ndarray:
@@ -138,9 +162,9 @@ class DataLevel:
         limit, now, past, upto = self.limit, *self.rows.slices(step)
         self.data_response[now, past] = self._moment_rows[0][:, past] / limit.sample_ratio
         response = self.data_response[now, upto]
-        products = response @ self._answered[:, upto, upto]
+        products = self._by_answered(response[None])
         self._answer_row = products[2]
-        sample_error, learned = _flat_product(products[:2], self.data_response[upto, upto].T)
+        sample_error, learned = self._by_data_response(products[:2])
         self._constant_answer[now] = response @ self._constant[upto]
         sample_error += (self._constant_answer[now] @ limit.noise) @ self._constant_answer[upto].T
         _store(self.source, now, upto, sample_error / limit.sample_ratio)
@@ -159,12 +183,12 @@ class DataLevel:
 def _store(matrix: np.ndarray, now: slice, upto: slice, rows: np.ndarray) -> None:
     """Write rows into symmetric matrices, and their mirror images."""
     matrix[..., now, upto] = rows
-    matrix[..., upto, now] = np.swapaxes(rows, -1, -2)
+    matrix[..., upto, now] = rows.swapaxes(-1, -2)
 
 
-def _flat_product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def _flat_product(rows: np.ndarray, by_matrix: GrowingProduct) -> np.ndarray:
     """Rows of several nodes, (nodes, outputs, n), times one matrix: one product of all rows."""
-    return (rows.reshape(-1, rows.shape[-1]) @ matrix).reshape(*rows.shape[:-1], matrix.shape[-1])
+    return by_matrix(rows.reshape(1, -1, rows.shape[-1])).reshape(rows.shape)
 
 
 def _weighted(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:

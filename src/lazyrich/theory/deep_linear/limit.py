@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 
 from lazyrich.problem import Problem, output_scale
-from lazyrich.problem.spectrum import input_dimension
+from lazyrich.problem.data import Data, GaussianData, PowerLawData
+from lazyrich.problem.spectrum import input_dimension, output_count
 from lazyrich.theory.deep_linear.optimizer import Memory, optimizer_memory
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, Measure, data_measure
 
@@ -43,6 +44,8 @@ class Limit:
     nodes : Measure
         The quadrature of the eigenvalue distribution that the solver uses.
     target_points, target_vectors : ndarray, shapes (J,) and (J, outputs)
+    copies : int
+        For how many outputs each one stands: equal and orthogonal targets are learned independently of each other.
     """
 
     steps: int
@@ -61,6 +64,7 @@ class Limit:
     nodes: Measure = field(repr=False)
     target_points: np.ndarray = field(repr=False)
     target_vectors: np.ndarray = field(repr=False)
+    copies: int = 1
 
     @property
     def size(self) -> int:
@@ -83,6 +87,16 @@ def limit_mode(problem: Problem) -> Literal["full-batch", "online", "population"
     return "population" if problem.data.kind == "dataset" else problem.training.mode
 
 
+def independent_outputs(data: Data) -> tuple[int, int]:
+    """Outputs that the equations are solved for, and how many outputs of the data each of them stands for.
+
+    Gaussian and power-law data have equal and orthogonal targets: changing the sign of one output's target changes
+    nothing else, so that no kernel couples two of them.
+    """
+    outputs = output_count(data)
+    return (1, outputs) if isinstance(data, GaussianData | PowerLawData) else (outputs, 1)
+
+
 def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure | None = None) -> Limit:
     """The limit of a problem, with its spectrum compressed to `nodes` nodes (default: as many as seem needed).
 
@@ -99,10 +113,15 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
         assert training.batch is not None
         ratio = training.batch / dimension
     rates, decays = training.rates(network.blocks), training.weight_decays(network.blocks)
-    first, last = (optimizer_memory(rates[i], training.momentum, decays[i]) for i in (0, -1))
-    middle = optimizer_memory(rates[1], training.momentum, decays[1])
+    memories = {}  # one for all layers that are trained alike
+    for rate, decay in zip(rates, decays, strict=True):
+        if (rate.tobytes(), decay) not in memories:
+            memories[rate.tobytes(), decay] = optimizer_memory(rate, training.momentum, decay)
     variances = [std**2 for std in network.init_stds]
     measure = measure or data_measure(data)
+    outputs, copies = independent_outputs(data)
+    if outputs < len(measure.noise):
+        measure = measure.first_output()
     if nodes is None:
         gain = _initial_rates(network.blocks, network.skip, network.branch_multiplier, variances, rates)
         nodes = _needed_nodes(measure.modes, np.cumsum(gain))
@@ -116,7 +135,7 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
         skip=network.skip,
         branch=network.branch_multiplier,
         variances=variances,
-        memories=[first, *[middle] * network.blocks, last],
+        memories=[memories[rate.tobytes(), decay] for rate, decay in zip(rates, decays, strict=True)],
         mode=mode,
         sample_ratio=ratio,
         has_test_loss=data.kind != "dataset",
@@ -124,6 +143,7 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
         nodes=measure.modes.gauss(nodes),
         target_points=points,
         target_vectors=vectors,
+        copies=copies,
     )
 
 

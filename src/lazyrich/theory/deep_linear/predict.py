@@ -71,13 +71,14 @@ def predict(
     if isinstance(problem.data, DatasetData):
         held_out_loss, accuracies = read_data_set(solution, problem.data)
         losses |= held_out_loss
+    remains = residual(solution)  # before the kernels are copied: it needs room too
     return Trajectory(
         data=lay_out(problem, losses, _kernels(solution, responses), accuracies),
         problem=problem,
         source="theory",
         outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
         statistics={
-            "residual": residual(solution),
+            "residual": remains,
             "quadrature_nodes": len(solution.limit.nodes.points),
             "quadrature_error": error,
             "steps_at_rounding_floor": at_floor,
@@ -127,7 +128,7 @@ def losses_by_output(solution: Solution) -> tuple[dict[str, np.ndarray], int]:
     losses = {"train_loss": np.maximum(train, floor) + offset}
     if limit.has_test_loss:
         losses["test_loss"] = np.maximum(error, floor)
-    return losses, at_floor
+    return {name: np.repeat(values, limit.copies, axis=1) for name, values in losses.items()}, at_floor
 
 
 def _kernels(solution: Solution, responses: bool) -> dict[str, np.ndarray]:
@@ -145,6 +146,8 @@ def _kernels(solution: Solution, responses: bool) -> dict[str, np.ndarray]:
         richness = math.sqrt(limit.richness_squared)
         kernels["feature_response"] = richness * np.stack([level.dh_db[:size, :size] for level in levels])
         kernels["gradient_response"] = richness * np.stack([level.dg_da[:size, :size] for level in levels])
+    if limit.copies > 1:
+        kernels = {name: np.kron(values, np.eye(limit.copies)) for name, values in kernels.items()}
     return kernels
 
 

@@ -91,6 +91,12 @@ class DataMeasure:
     target_vectors: np.ndarray
     noise: np.ndarray
 
+    def first_output(self) -> DataMeasure:
+        """The same of the first output alone."""
+        present = self.target_vectors[:, 0] != 0.0
+        vectors = self.target_vectors[present, :1]
+        return DataMeasure(self.modes, self.target_points[present], vectors, self.noise[:1, :1])
+
     def compress_targets(self, nodes: int) -> tuple[np.ndarray, np.ndarray]:
         """Points (J',) and vectors (J', C) of the target with at most `nodes` nodes per independent output."""
         points, vectors = self.target_points, self.target_vectors

@@ -8,20 +8,26 @@ from lazyrich.theory.deep_linear.optimizer import Memory
 
 
 class LayerRows:
-    """Rows of a layer's optimiser coefficients, one entry per (step, output)."""
+    """Rows of a layer's optimiser coefficients, one entry per (step, output).
+
+    Attributes
+    ----------
+    forgets : bool
+        Whether the initial weights decay.
+    """
 
     def __init__(self, memory: Memory, outputs: int) -> None:
         self._memory, self._outputs = memory, outputs
         self._decay = np.repeat(memory.decay, outputs)
-        self._forgets = bool(np.any(memory.decay != 1.0))
+        self.forgets = bool(np.any(memory.decay != 1.0))
 
     def initial(self, step: int, stop: int, factor: float) -> np.ndarray | float:
         """``factor d(t) d(s)`` over the first `stop` columns; a plain number without weight decay."""
-        return (factor * self._memory.decay[step]) * self._decay[:stop] if self._forgets else factor
+        return (factor * self._memory.decay[step]) * self._decay[:stop] if self.forgets else factor
 
     def decayed(self, rows: np.ndarray) -> np.ndarray:
         """Rows times d(s)."""
-        return rows * self._decay[: rows.shape[-1]] if self._forgets else rows
+        return rows * self._decay[: rows.shape[-1]] if self.forgets else rows
 
     def gain(self, step: int, stop: int) -> np.ndarray:
         """m(t, s) over the first `stop` columns: the same for all pairs of outputs."""

@@ -1,7 +1,8 @@
 """The one-pass solver: every equation is causal, so each time step is solved exactly once.
 
-Cost O((levels + nodes) T^3), memory O((levels + nodes) T^2), whatever the width, the dimension, the number of
-samples or of modes. Source: Bordelon & Pehlevan (2025) for the limit; docs/theory/deep-linear.md for the algorithm.
+Cost O((levels + nodes) T^3), far less of it for long trainings (products.py), memory O((levels + nodes) T^2), whatever
+the width, the dimension, the number of samples or of modes. Source: Bordelon & Pehlevan (2025) for the limit;
+docs/theory/deep-linear.md for the algorithm.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from threadpoolctl import ThreadpoolController
 
 from lazyrich.problem import Problem
 from lazyrich.problem.problem import DIVERGENCE_FACTOR
-from lazyrich.problem.spectrum import output_count
 from lazyrich.theory.deep_linear.cascade import Cascade
 from lazyrich.theory.deep_linear.data_level import DataLevel
-from lazyrich.theory.deep_linear.limit import Limit, limit_mode
+from lazyrich.theory.deep_linear.limit import Limit, independent_outputs, limit_mode
+from lazyrich.theory.deep_linear.products import SHORT
 from lazyrich.theory.deep_linear.rows import Rows
 
 
@@ -51,11 +52,18 @@ def required_memory(problem: Problem, nodes: int) -> int:
     """Bytes that a prediction will hold at once with so many quadrature nodes; reads no data but its dimensions."""
     mode = limit_mode(problem)
     steps, blocks = problem.training.steps, problem.network.blocks
-    size = steps * output_count(problem.data)
-    # the solver's matrices, two more per level for the kernels of the result, and a few for checks of the solution
-    per_level = (8 + 10 * (problem.network.skip != 0.0 and blocks > 0)) + 2
-    data = {"population": 2, "online": 5, "full-batch": 7}[mode] + 1
-    return 8 * ((per_level * (blocks + 1) + data + nodes + 6) * size**2 + 3 * steps**2)
+    outputs, copies = independent_outputs(problem.data)
+    size, kernels = steps * outputs, 2 * (blocks + 1)
+    # the solver's matrices, and those of the checks of the solution or, later, of the kernels of the result
+    skips = problem.network.skip != 0.0 and blocks > 0
+    per_level = 8 + 10 * skips
+    data = {"population": 3, "online": 5, "full-batch": 7}[mode] + 1
+    matrices = (per_level * (blocks + 1) + data + nodes + max(7, kernels)) * size**2 + 3 * steps**2
+    if copies > 1:
+        matrices += (kernels + 2) * (copies * size) ** 2
+    # spaces of rows in long trainings, a few dozen directions and their images each
+    directions = 0 if size <= SHORT else (700 + 900 * skips) * (blocks + 1) + 80 * nodes + 1100
+    return 8 * (matrices + directions * size)
 
 
 @cache
@@ -78,8 +86,9 @@ def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) ->
         Up to the last step before the loss exceeds 10^6 times its initial value, if it does.
     """
     rows = Rows(limit.memories, limit.outputs)
-    data, cascade = DataLevel(limit, rows), Cascade(limit, rows)
+    cascade = Cascade(limit, rows)
     inputs = cascade.levels[0]
+    data = DataLevel(limit, rows, inputs.cov_gg)
     memory = rows.layer(0)
     bound = np.inf
     # Products of one row with a matrix wait for memory: a second BLAS thread only costs its start.
@@ -88,8 +97,8 @@ def solve(limit: Limit, progress: Callable[[int, int], object] | None = None) ->
         for step in range(limit.steps):
             now, past, upto = rows.slices(step)
             cascade.backward(step)
-            data.advance(step, inputs.dg_da[now, past], inputs.cov_gg)
-            loss = np.trace(data.weight_error[now, now])
+            data.advance(step, inputs.dg_da[now, past])
+            loss = data.weight_error[now, now].trace()
             if step == 0:
                 bound = DIVERGENCE_FACTOR * loss
             if not loss <= bound:
