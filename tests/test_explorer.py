@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import math
@@ -419,6 +420,28 @@ def test_the_newest_request_is_drawn_and_what_it_replaces_is_not_finished():
     assert finished.wait(20)
     assert drawn == ["first 0", "third 0", "third 1"]
     assert failed == []
+
+
+def test_a_thread_leaves_the_document_to_its_own_loop():
+    # Panel holds a document's events while it makes a page, and loses those that a thread adds meanwhile: one page in
+    # nine, whose first curve was solved at that moment, stayed empty
+    from bokeh.document import Document
+    from panel.io.state import set_curdoc
+
+    from lazyrich.explorer.page import Page
+
+    async def draw():
+        document = Document()
+        with set_curdoc(document):
+            page = Page("linear", linear.SETTINGS, lambda values: iter(()))
+        thread = threading.Thread(target=page.schedule, args=(lambda: None,))
+        thread.start()
+        thread.join()
+        assert document.session_callbacks == []
+        await asyncio.sleep(0.05)
+        assert len(document.session_callbacks) == 1
+
+    asyncio.run(draw())
 
 
 def test_errors_of_work_are_shown_and_defects_do_not_end_it(caplog):

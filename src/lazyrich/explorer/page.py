@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import panel as pn
 from bokeh.models import Column as BokehColumn
 from panel.io.state import set_curdoc
+from tornado.ioloop import IOLoop
 
 from lazyrich.errors import LazyrichError
 from lazyrich.explorer.controls import Controls
@@ -61,6 +62,7 @@ class Page:
     ) -> None:
         self._name, self._settings, self._work, self._readable = name, settings, work, readable
         self._document: Any = pn.state.curdoc
+        self._loop, self._left = IOLoop.current(), False
         self._watchers: list[Callable[[str], object]] = []
         values, errors = read_query(settings, _query(pn.state.session_args))
         self.controls = Controls(settings, values, self._changed, self.fail)
@@ -72,7 +74,7 @@ class Page:
         self._link.jscallback(value=_KEEP_ADDRESS)
         self._redrawer = Redrawer(self.schedule, self.fail)
         self._link_errors = errors
-        pn.state.on_session_destroyed(lambda context: self._redrawer.close())
+        pn.state.on_session_destroyed(lambda context: self._leave())
 
     @property
     def values(self) -> Values:
@@ -95,13 +97,25 @@ class Page:
         self._watchers.append(function)
 
     def schedule(self, function: Callable[[], object]) -> None:
-        """Run a function in the page's event loop, from any thread."""
+        """Run a function in the page's event loop, from any thread.
+
+        The document is not touched before it is in that loop: while a page is being made, Panel holds its events back,
+        and loses what another thread adds meanwhile.
+        """
 
         def run() -> None:
             with set_curdoc(self._document):
                 function()
 
-        self._document.add_next_tick_callback(run)
+        def add() -> None:
+            if not self._left:
+                self._document.add_next_tick_callback(run)
+
+        self._loop.add_callback(add)
+
+    def _leave(self) -> None:
+        self._left = True
+        self._redrawer.close()
 
     def fail(self, error: LazyrichError) -> None:
         """Show an error as the command line would."""
