@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import panel as pn
 from bokeh.events import Tap
-from bokeh.models import ColumnDataSource, LegendItem, LinearColorMapper, Range1d
+from bokeh.models import ColumnDataSource, Div, LegendItem, LinearColorMapper, Range1d, TextInput
 
 from lazyrich.explorer import export
 from lazyrich.explorer.depth import (
@@ -51,8 +50,8 @@ class DepthPage:
         self._sizes = [ColumnDataSource({"depth": [], "size": []}, name=f"growth_{index}") for index in range(3)]
         self._map = self._make_map()
         self._growth = self._make_growth()
-        self._table = pn.pane.HTML("", sizing_mode="stretch_width", margin=(0, 8), styles={"overflow-x": "auto"})
-        self._command = pn.widgets.TextInput(name="On the command line", sizing_mode="stretch_width", margin=(2, 8))
+        self._table = Div(text="", sizing_mode="stretch_width", margin=(0, 8), styles={"overflow-x": "auto"})
+        self._command = TextInput(title="On the command line", sizing_mode="stretch_width", margin=(2, 8))
 
     def template(self) -> Any:
         """The page."""
@@ -128,7 +127,7 @@ class DepthPage:
         set_log_ticks(self._growth.yaxis[0], *sizes.values())
         cells = [["th", report["columns"]], *(["td", row] for row in report["rows"])]
         rows = ["".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) for tag, row in cells]
-        self._table.object = f"{_STYLE}<p>Multiply the tuned model's values by:</p><table><tr>{'</tr><tr>'.join(rows)}"
+        self._table.text = f"{_STYLE}<p>Multiply the tuned model's values by:</p><table><tr>{'</tr><tr>'.join(rows)}"
         self._command.value = command_of(values)
         self._page.say(summary_of(values))
 
