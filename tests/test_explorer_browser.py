@@ -66,13 +66,13 @@ def browser(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, server):
-    """A page; at its end no request may have left the machine and no error may be in its console."""
+    """A page; at its end no request may have left the machine and neither error nor warning be in its console."""
     opened = browser.new_page()
     opened.add_init_script(COLUMN)
     requests, errors = [], []
     opened.on("request", lambda request: requests.append(request.url))
     opened.on("websocket", lambda socket: requests.append(socket.url))
-    opened.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    opened.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: errors.append(str(error)))
     yield opened
     opened.close()

@@ -26,7 +26,7 @@ from lazyrich.explorer.depth import (
     report_of,
     summary_of,
 )
-from lazyrich.explorer.figures import add_legend, new_figure, set_log_ticks, side_by_side
+from lazyrich.explorer.figures import add_legend, fit_axes, new_figure, side_by_side
 from lazyrich.explorer.page import Page
 from lazyrich.explorer.settings import Number, Values
 from lazyrich.plots import COLOURS
@@ -123,8 +123,7 @@ class DepthPage:
         depths, sizes = growth_of(values)
         for source, size in zip(self._sizes, sizes.values(), strict=True):
             source.data = {"depth": depths, "size": size}
-        set_log_ticks(self._growth.xaxis[0], depths)
-        set_log_ticks(self._growth.yaxis[0], *sizes.values())
+        fit_axes(self._growth, [depths], list(sizes.values()))
         cells = [["th", report["columns"]], *(["td", row] for row in report["rows"])]
         rows = ["".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row) for tag, row in cells]
         self._table.text = f"{_STYLE}<p>Multiply the tuned model's values by:</p><table><tr>{'</tr><tr>'.join(rows)}"

@@ -10,7 +10,7 @@ import panel as pn
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, LegendItem, Span
 
-from lazyrich.explorer.figures import HeatMap, add_hover, add_legend, new_figure, set_log_ticks
+from lazyrich.explorer.figures import HeatMap, add_hover, add_legend, fit_axes, new_figure
 from lazyrich.explorer.linear import Kernels, RateCurve
 from lazyrich.fields import LOSSES
 from lazyrich.plots import COLOURS
@@ -65,11 +65,11 @@ class CurveFigure:
     def show(self, losses: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
         """Draw losses, shape (steps,)."""
         self._source.data = _columns(losses)
-        set_log_ticks(self.figure.yaxis[0], *losses.values(), *kept.values())
         had = len(self._kept.data["step"])
         if kept or had:
             self._kept.data = _columns(kept)
             self._show_legend()
+        self._fit()
 
     def show_trained(self, trained: Trajectory | None) -> None:
         """Draw the means of trained networks with their standard errors; None removes them."""
@@ -79,11 +79,18 @@ class CurveFigure:
         for name, source in self._markers.items():
             source.data = _marks(trained, name)
         self._show_legend()
+        self._fit()
 
     def clear(self) -> None:
         """Draw nothing."""
         self.show({}, {})
         self.show_trained(None)
+
+    def _fit(self) -> None:
+        lines, markers = (self._source.data, self._kept.data), [source.data for source in self._markers.values()]
+        marked = [data[end] for data in markers for end in ("low", "high")]
+        y = [*(data[name] for data in lines for name in LOSSES), *marked]
+        fit_axes(self.figure, [data["step"] for data in (*lines, *markers)], y)
 
     def _show_legend(self) -> None:
         items = list(self._items)
@@ -138,8 +145,7 @@ class RateFigure:
     def show(self, curves: Sequence[RateCurve], now: float) -> None:
         """Draw what is known of the curves, and the rate that is set."""
         self._now.update(location=now, visible=True)
-        set_log_ticks(self.figure.xaxis[0], *(curve.rates for curve in curves))
-        set_log_ticks(self.figure.yaxis[0], *(curve.losses for curve in curves))
+        fit_axes(self.figure, [np.array([now]), *(curve.rates for curve in curves)], [curve.losses for curve in curves])
         for index, (line, star, item) in enumerate(zip(self._lines, self._stars, self._items, strict=True)):
             curve = curves[index] if index < len(curves) else None
             item.visible = curve is not None
