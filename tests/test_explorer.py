@@ -103,7 +103,7 @@ def test_sliders_reach_their_ends_and_the_default(name):
 # ---- Problems and their files ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["linear", "two-layer"])
+@pytest.mark.parametrize("name", ["linear", "two-layer", "depth"])
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_problem_file_reads_as_the_same_problem(name, data):
@@ -113,7 +113,7 @@ def test_a_problem_file_reads_as_the_same_problem(name, data):
         problem = module.problem_of(values)
     except LazyrichError as error:
         # the only contradictions that sliders can make
-        assert error.where in ("data.path", "training.mode", "training.warmup", "network.beta0"), error
+        assert error.where in ("data.path", "training.mode", "training.warmup", "network.beta0", "optimizer"), error
         return
     text = problem_file(problem.to_dict(), "of a test")
     tables = tomllib.loads(text)
@@ -272,6 +272,29 @@ def test_rules_of_the_depth_page_are_the_command_s(capsys, monkeypatch):
     start, change, _ = sizes.values()
     assert change[-1] == 1.0  # alpha + gamma = 1: features change as much at any depth
     assert start[-1] == pytest.approx(depths[-1] ** -0.25)
+
+
+def test_networks_of_the_depth_page_follow_the_rule():
+    values = defaults(depth.SETTINGS) | {"alpha": 1.0, "gamma": 0.25, "base_depth": 4, "depth": 16, "steps": 10}
+    tuned, deeper = depth.trained_problems(values)
+    assert (tuned.network.blocks, deeper.network.blocks) == (4, 16)
+    assert tuned.rules()["block"].multiplier == 1.0 and deeper.rules()["block"].multiplier == pytest.approx(4**-1.0)
+    # the table of the page, for networks of one width, says the same
+    table = depth.report_of(values | {"width": 64, "base_width": 64})
+    row = dict(zip(table["columns"], next(row for row in table["rows"] if row[0] == "block"), strict=True))
+    for column, factor in (("multiplier", "multiplier"), ("learning rate", "learning_rate")):
+        assert float(row[column]) == pytest.approx(getattr(deeper.rules()["block"], factor), rel=1e-5), column
+    trained = [lazyrich.train(problem, 2) for problem in (tuned, deeper)]
+    columns = depth.trained_table(trained)
+    assert sorted(set(columns["blocks"])) == [4, 16]
+    np.testing.assert_array_equal(columns["train_loss"][columns["blocks"] == 16], trained[1].train_loss)
+    assert len(depth.plot_plane(values, trained).axes) == 3
+    with pytest.raises(LazyrichError, match=r"^training: needs 2\.1 times what the explorer trains; reduce blocks"):
+        depth.trained_problems(values | {"depth": 4096, "trained_width": 58, "steps": 60})
+    with pytest.raises(
+        LazyrichError, match=r"^optimizer: 'muon' has a rule, but trains no networks here; choose one of sgd"
+    ):
+        depth.problem_of(values | {"optimizer": "muon"})
 
 
 # ---- Uploads ---------------------------------------------------------------------------------------------------------

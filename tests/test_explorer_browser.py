@@ -182,7 +182,7 @@ def test_networks_are_trained_on_demand_and_cancelled(page, server):
     page.get_by_label("Richness (lazy to rich), number").press("Enter")
     page.wait_for_function("() => column('trained_test_loss', 'step').length == 0")
     # more than anyone waits for; a cancelled training ends at its next sixteenth step
-    visit(page, server, "linear?width=256&steps=400&blocks=1&networks=64")
+    visit(page, server, "linear?width=128&steps=400&blocks=1&networks=32")
     page.get_by_role("button", name="Train", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_text("cancelled").wait_for()
@@ -275,6 +275,24 @@ def test_the_depth_page_says_the_class_of_a_rule(page, server):
     page.get_by_label("gamma: rates fall as L^-gamma, number").press("Enter")
     assert "trivial" in summary_other_than(page, before)
     assert column(page, "rule", "gamma").tolist() == [0.5]
+
+
+def test_the_depth_page_trains_by_its_rule_and_its_file_trains_the_same(page, server, tmp_path):
+    visit(page, server, "depth?alpha=1&gamma=0&base_depth=2&depth=8&trained_width=16&steps=20&networks=2")
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.get_by_text("4 networks: finished").wait_for()
+    with page.expect_download() as download:
+        page.get_by_text("Problem file", exact=True).click()
+    download.value.save_as(tmp_path / "problem.toml")
+    problem = lazyrich.load_problem(tmp_path / "problem.toml")
+    assert problem.network.blocks == 8
+    trained = lazyrich.train(problem, 2)
+    assert column(page, "trained_1", "step").tolist() == trained.steps.tolist()
+    # the same program on the same numbers
+    np.testing.assert_allclose(column(page, "trained_1", "mean"), trained.train_loss, rtol=1e-12)
+    page.get_by_label("gamma: rates fall as L^-gamma, number").fill("0.5")
+    page.get_by_label("gamma: rates fall as L^-gamma, number").press("Enter")
+    page.wait_for_function("() => column('trained_1', 'step').length == 0")
 
 
 @pytest.mark.parametrize("address", ["linear", "linear?view=kernels&steps=20", "two-layer?dimension=12", "depth"])

@@ -65,6 +65,8 @@ class CurveFigure:
     def show(self, losses: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
         """Draw losses, shape (steps,)."""
         self._source.data = _columns(losses)
+        for name, item in zip(LOSSES, self._items, strict=True):
+            item.visible = name in losses
         had = len(self._kept.data["step"])
         if kept or had:
             self._kept.data = _columns(kept)
@@ -140,7 +142,7 @@ class RateFigure:
             self._items.append(LegendItem(label=value(""), renderers=[drawn, points], visible=False))
         self._now = Span(dimension="height", line_dash="dotted", line_color="#444444", line_width=2, visible=False)
         self.figure.add_layout(self._now)
-        add_legend(self.figure, self._items, "top_left")
+        add_legend(self.figure, self._items, "bottom_left")
 
     def show(self, curves: Sequence[RateCurve], now: float) -> None:
         """Draw what is known of the curves, and the rate that is set."""

@@ -193,9 +193,10 @@ class LinearPage:
             self._page.fail(error)
             return
         self._page.controls.set({"view": "curves"})
-        self._trainer.start(problem, int(self._page.values["networks"]))
+        self._trainer.start([problem], int(self._page.values["networks"]))
 
-    def _trained(self, trained: Trajectory) -> None:
+    def _trained(self, results: list[Trajectory]) -> None:
+        (trained,) = results
         if trained.problem == self._problem(self._page.values):
             self._curves.show_trained(trained)
 

@@ -168,8 +168,8 @@ class Page:
                     auto=True,
                     button_type="default",
                     icon=None,
-                    width=110,
-                    margin=4,
+                    width=88,
+                    margin=(4, 2),
                 )
             )
         return pn.FlexBox(*buttons, sizing_mode="stretch_width")
@@ -186,7 +186,7 @@ class Page:
         parts: list[Any] = []
         for named, run in itertools.groupby(members, key=lambda member: isinstance(member, str)):
             boxes = [self.controls.boxes[member] if named else member for member in run]
-            parts += [BokehColumn(children=boxes, sizing_mode="stretch_width")] if named else boxes
+            parts += [BokehColumn(children=boxes, sizing_mode="stretch_width", margin=(2, 0, 8, 0))] if named else boxes
         return pn.Card(*parts, title=title, sizing_mode="stretch_width", margin=(0, 0, 8, 0), stylesheets=[_CARD])
 
     def view_buttons(self, views: Mapping[str, str]) -> Any:
