@@ -152,6 +152,7 @@ def test_files_of_views_reproduce_them_on_the_command_line(tmp_path):
         {"mode": "online", "momentum": 0.5, "schedule": "cosine", "skip": 1.0, "branches": "beta0"},
         {"mode": "population", "data": "power-law", "width": math.inf, "schedule": "warmup-cosine"},
         {"data": "digits", "steps": 30, "parametrization": "ntk", "rate": 0.003},
+        {"data": "digits", "steps": 20, "classes": "0, 1, 2", "test_fraction": 0.25},
     ],
 )
 def test_curves_and_kernels_are_those_of_predict(changes):
@@ -162,6 +163,9 @@ def test_curves_and_kernels_are_those_of_predict(changes):
     assert ("test_loss" in curves.losses) == (predicted.test_loss is not None)
     if predicted.test_loss is not None:
         np.testing.assert_array_equal(curves.losses["test_loss"], predicted.test_loss)
+    assert set(curves.accuracies) == {name for name in ("train_accuracy", "test_accuracy") if name in predicted.data}
+    for name, accuracy in curves.accuracies.items():
+        np.testing.assert_array_equal(accuracy, predicted.data[name].values)
     kernels = linear.kernels_of(problem, 1)
     whole = predicted.data["feature_kernel"].isel(level=1, output=0, output_prime=0).values
     np.testing.assert_array_equal(kernels.feature, whole)

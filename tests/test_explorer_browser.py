@@ -153,6 +153,18 @@ def test_a_bad_link_is_said_and_drawn_with_its_default(page, server):
     assert len(column(page, "curves", "step")) == 20
 
 
+def test_accuracies_of_data_with_classes_are_drawn_beside_the_losses(page, server):
+    visit(page, server, "linear?data=digits&classes=0,1&test_fraction=0.25&steps=20&width=64")
+    predicted = lazyrich.predict(problem_in_address(page))
+    for name in ("train_accuracy", "test_accuracy"):
+        np.testing.assert_allclose(column(page, "accuracies", name), predicted.data[name].values, rtol=1e-12)
+    assert f"test accuracy {predicted.data['test_accuracy'].values[-1]:.4g}" in page.locator("#summary").inner_text()
+    assert page.locator(".bk-Canvas:visible").count() == 2
+    page.get_by_label("Data", exact=True).select_option(label="Gaussian")
+    page.wait_for_function("() => column('accuracies', 'step').length == 0")
+    page.locator(".bk-Canvas:visible").nth(1).wait_for(state="detached")
+
+
 def test_loss_against_rate_kernels_and_a_kept_curve(page, server):
     visit(page, server, "linear?width=64&steps=20")
     page.get_by_role("button", name="Keep this curve").click()
@@ -288,11 +300,13 @@ def test_the_depth_page_trains_by_its_rule_and_its_file_trains_the_same(page, se
     assert problem.network.blocks == 8
     trained = lazyrich.train(problem, 2)
     assert column(page, "trained_1", "step").tolist() == trained.steps.tolist()
+    assert page.locator(".bk-Canvas:visible").count() == 3
     # the same program on the same numbers
     np.testing.assert_allclose(column(page, "trained_1", "mean"), trained.train_loss, rtol=1e-12)
     page.get_by_label("gamma: rates fall as L^-gamma, number").fill("0.5")
     page.get_by_label("gamma: rates fall as L^-gamma, number").press("Enter")
     page.wait_for_function("() => column('trained_1', 'step').length == 0")
+    page.locator(".bk-Canvas:visible").nth(2).wait_for(state="detached")
 
 
 @pytest.mark.parametrize("address", ["linear", "linear?view=kernels&steps=20", "two-layer?dimension=12", "depth"])

@@ -75,8 +75,8 @@ class DepthPage:
         """The page."""
         page = self._page
         self._loss_figure = self._make_losses()
-        row, (*_, self._loss_pane) = side_by_side([self._map, self._growth, self._loss_figure])
-        self._loss_pane.visible = False
+        self._loss_figure.visible = False
+        row = side_by_side([self._map, self._growth, self._loss_figure])
         groups = [
             page.group("Rule", [setting.name for setting in RULE]),
             page.group("Sizes", [setting.name for setting in SIZES]),
@@ -169,7 +169,7 @@ class DepthPage:
         if not trained and not self._trained:
             return
         self._trained = trained
-        self._loss_pane.visible = bool(trained)
+        self._loss_figure.visible = bool(trained)
         for index, (source, item) in enumerate(zip(self._losses, self._items, strict=True)):
             item.visible = index < len(trained)
             if index >= len(trained):

@@ -54,15 +54,13 @@ def new_figure(x_label: str, y_label: str, *, height: int = 360, title: str = ""
     return made
 
 
-def side_by_side(figures: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Figures in one row, or one below the other where that is too narrow.
+def side_by_side(figures: Sequence[Any]) -> Any:
+    """Figures in one row, or one below the other where that is too narrow; those with ``visible = False`` take no place.
 
-    Returns
-    -------
-    layout, panes : Panel objects
+    To be set at the figures: Panel does not always know whether it shows them.
     """
     panes = [pn.pane.Bokeh(each, sizing_mode="stretch_width") for each in figures]
-    return pn.Column(*panes, sizing_mode="stretch_width", stylesheets=[_GRID], margin=0), panes
+    return pn.Column(*panes, sizing_mode="stretch_width", stylesheets=[_GRID], margin=0)
 
 
 def fit_axes(made: Any, x: Sequence[Any], y: Sequence[Any]) -> None:
