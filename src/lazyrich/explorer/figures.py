@@ -55,9 +55,9 @@ def new_figure(x_label: str, y_label: str, *, height: int = 360, title: str = ""
 
 
 def side_by_side(figures: Sequence[Any]) -> Any:
-    """Figures in one row, or one below the other where that is too narrow; those with ``visible = False`` take no place.
+    """Figures in one row, or one below the other where that is too narrow.
 
-    To be set at the figures: Panel does not always know whether it shows them.
+    Those with ``visible = False`` take no place. To be set at the figures: Panel does not always know what it shows.
     """
     panes = [pn.pane.Bokeh(each, sizing_mode="stretch_width") for each in figures]
     return pn.Column(*panes, sizing_mode="stretch_width", stylesheets=[_GRID], margin=0)
