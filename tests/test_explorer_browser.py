@@ -26,8 +26,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# For a machine that is busy with other things; nothing is timed.
-PATIENCE = 30_000
+# For a machine that is busy with other things (compiling a training took 14 s at a load of 8); nothing is timed.
+PATIENCE = 120_000
 # A column of a figure's data; BokehJS keeps them as an object or as a map.
 COLUMN = """window.column = (source, name) => {
     const data = Bokeh.documents[0].get_model_by_name(source).data
