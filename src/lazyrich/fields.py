@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,12 @@ _LONG_NAMES = LOSSES | {
 _LOSS_UNITS = "mean squared error of the targets as trained on"
 
 
-def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping[str, np.ndarray]) -> xarray.Dataset:
+def lay_out(
+    problem: Problem,
+    losses: Mapping[str, np.ndarray],
+    kernels: Mapping[str, np.ndarray],
+    times: np.ndarray | None = None,
+) -> xarray.Dataset:
     """A dataset with labelled dimensions; steps that were not reached are NaN.
 
     Parameters
@@ -37,10 +42,12 @@ def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping
         ``_of_seed`` have a leading seed dimension.
     kernels : dict of ndarray
         Shape (rows, rows) or (levels, rows, rows), rows running over (step, output).
+    times : ndarray, shape (nodes,), optional
+        Of gradient flow, whose nodes take the place of steps.
     """
     import xarray
 
-    steps, names = problem.training.steps, output_names(problem.data)
+    steps, names = problem.training.steps if times is None else len(times), output_names(problem.data)
     variables = {}
     for name, values in losses.items():
         padded = _pad(np.asarray(values, dtype=float), steps, axis=-2)
@@ -59,10 +66,12 @@ def lay_out(problem: Problem, losses: Mapping[str, np.ndarray], kernels: Mapping
             shaped,
             {"long_name": _LONG_NAMES.get(name, name.replace("_", " "))},
         )
-    coordinates = {"step": np.arange(steps), "output": names}
+    coordinates: dict[str, Any] = {"step": np.arange(steps), "output": names}
     if kernels:
         coordinates |= {"step_prime": np.arange(steps), "output_prime": names}
-        coordinates["level"] = np.arange(problem.network.blocks + 1)
+        coordinates["level"] = np.arange(len(kernels["feature_kernel"]))
+    if times is not None:
+        coordinates["time"] = ("step", times)
     if isinstance(problem.data, DatasetData):
         loaded = load_data(problem.data)
         variables["target_mean"] = ("output", loaded.target_mean, {"long_name": "mean of the target in its own units"})

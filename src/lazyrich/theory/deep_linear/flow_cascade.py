@@ -74,23 +74,38 @@ class FlowCascade:
         return (factor * self.limit.memories[layer].decay[node]) * decay[: (node + 1) * self.limit.outputs]
 
     def guess(self, node: int) -> None:
-        """Start the rows of a node from those of the last two, continued in a straight line."""
-        (now, upto), (before, known) = self.slices(node), self.slices(node - 1)
+        """Start the features' rows of a node from those of the last two, continued in a straight line."""
+        (now, upto), (before, _) = self.slices(node), self.slices(node - 1)
+        for stack in self._stacks():
+            row = stack[:, before, upto].copy()
+            if node > 2:
+                earlier, known = self.slices(node - 2)
+                row[..., known] = 2 * row[..., known] - stack[:, earlier, known]
+            row[..., now] = row[..., before]
+            stack[:, now, upto] = row
+        self._mirror(now, upto)
+
+    def rows(self, node: int) -> list[np.ndarray]:
+        """Copies of the features' rows of a node, on which the next sweep will depend."""
+        now, upto = self.slices(node)
+        return [stack[:, now, upto].copy() for stack in self._stacks()]
+
+    def put(self, node: int, rows: list[np.ndarray]) -> None:
+        """The inverse of :meth:`rows`."""
+        now, upto = self.slices(node)
+        for stack, row in zip(self._stacks(), rows, strict=True):
+            stack[:, now, upto] = row
+        self._mirror(now, upto)
+
+    def _stacks(self) -> list[np.ndarray]:
+        return [stack for level in self.levels for stack in level.matrices()]
+
+    def _mirror(self, now: slice, upto: slice) -> None:
         for level in self.levels:
-            for stack in level.matrices():
-                row = stack[:, before, upto].copy()
-                if node > 2:
-                    earlier = self.slices(node - 2)
-                    row[..., : earlier[1].stop] *= 2
-                    row[..., : earlier[1].stop] -= stack[:, earlier[0], : earlier[1].stop]
-                row[..., now] = row[..., before]
-                stack[:, now, upto] = row
-            for matrix in (level.cov_hh, level.cov_gg):
-                matrix[upto, now] = matrix[now, upto].T
+            level.cov_hh[upto, now] = level.cov_hh[now, upto].T
             level.cov_gh[upto, now] = level.cov_hg[now, upto].T
             if self.skips:
                 level.source_a[upto, now] = level.source_a[now, upto].T
-        del known
 
     def backward(self, node: int) -> None:
         """Rows of the gradient side, from the output down to the input level, with the features' rows as they are."""

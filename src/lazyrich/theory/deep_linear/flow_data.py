@@ -50,12 +50,17 @@ class FlowData:
         if self.full_batch:
             self.data_response, self._error, self._gathered = np.zeros((3, size, size))
 
-    def advance(self, node: int, response: np.ndarray, gradient: np.ndarray) -> None:
-        """Row of everything, from the row of RESP_g/kappa, shape (C, upto), and G at the input level, (upto, upto)."""
+    def advance(self, node: int, response: np.ndarray, gradient: np.ndarray) -> bool:
+        """Row of everything, from the row of RESP_g/kappa, shape (C, upto), and G at the input level, (upto, upto).
+
+        Returns False, and does nothing, where these are not finite.
+        """
         now, upto = slice(node * self.limit.outputs, (node + 1) * self.limit.outputs), slice(0, gradient.shape[1])
         past = slice(0, now.start)
         kernel = response * (self.limit.variances[0] * self.memory.decay[node]) * self._decay[upto]
         kernel += np.repeat(self.memory.gain[node, : node + 1], self.limit.outputs) * gradient[now]
+        if not np.isfinite(kernel).all():
+            return False
         values, basis = np.linalg.eig(kernel[:, now])
         inverse = np.linalg.inv(basis)
         pull = kernel[:, past]
@@ -66,6 +71,7 @@ class FlowData:
             self._sample_sums(now, past, upto, values, basis, inverse, gradient)
         else:
             self._sums(now, upto, gradient)
+        return True
 
     def _answer(
         self,
@@ -200,6 +206,11 @@ class FlowData:
         if self._moment is not None:
             row -= self._moment * (self._start * self.memory.decay[node] * self._decay[upto])
         return row
+
+    @property
+    def source(self) -> np.ndarray:
+        """Covariance of phi, the fluctuation of the training data; shape (n, n), in full batch only."""
+        return self.sample_error / self.limit.sample_ratio
 
     @property
     def sample_error(self) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import psutil
@@ -13,6 +14,8 @@ from lazyrich.errors import LazyrichError
 from lazyrich.fields import lay_out
 from lazyrich.problem import Problem
 from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
+from lazyrich.theory.deep_linear.flow_curves import flow_curves
+from lazyrich.theory.deep_linear.infinite_depth import depth_limit
 from lazyrich.theory.deep_linear.limit import take_limit
 from lazyrich.theory.deep_linear.quadrature import DataMeasure
 from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
@@ -30,7 +33,8 @@ def predict(
     """The training curve of a large network, without training one.
 
     Solves the dynamical mean field equations of deep linear networks (Bordelon & Pehlevan 2025;
-    docs/theory/deep-linear.md) in one pass over the steps.
+    docs/theory/deep-linear.md) in one pass over the steps; in flow, and at infinite depth, on a few grids or depths,
+    extrapolated (docs/theory/long-horizons.md).
 
     Parameters
     ----------
@@ -63,7 +67,11 @@ def predict(
     >>> [round(float(loss), 4) for loss in predicted.train_loss[[0, 5, 39]]]
     [2.0, 0.2684, 0.0082]
     """
+    if math.isinf(problem.network.blocks):
+        return depth_limit(problem, partial(predict, responses=responses, progress=progress))
     started = time.perf_counter()
+    if problem.training.mode == "flow":
+        return _predict_flow(problem, responses, progress, started)
     solution, error = solve_to_tolerance(problem, progress)
     losses, at_floor = losses_by_output(solution)
     return Trajectory(
@@ -81,6 +89,21 @@ def predict(
     )
 
 
+def _predict_flow(
+    problem: Problem, responses: bool, progress: Callable[[int, int], object] | None, started: float
+) -> Trajectory:
+    if responses:
+        raise LazyrichError("responses", "gradient flow has none between two steps", "leave them out")
+    curves = flow_curves(problem.at_depth(problem.network.blocks), progress)
+    return Trajectory(
+        data=lay_out(problem, curves.losses, curves.kernels, curves.times),
+        problem=problem,
+        source="theory",
+        outcome=Outcome(),
+        statistics=curves.statistics | {"seconds": time.perf_counter() - started},
+    )
+
+
 def solve_to_tolerance(
     problem: Problem,
     progress: Callable[[int, int], object] | None = None,
@@ -90,6 +113,9 @@ def solve_to_tolerance(
 
     `measure`, if it is known already, must be that of the problem's data.
     """
+    if problem.training.mode == "flow" or math.isinf(problem.network.blocks):
+        raise LazyrichError("training", "gradient flow and infinite depth have no single solution", "use predict")
+    problem = problem.at_depth(problem.network.blocks)
     _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
     limit = take_limit(problem, measure=measure)
     while True:
