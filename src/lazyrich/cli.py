@@ -211,6 +211,40 @@ def transfer(
     print(f"report: {folder / 'report.html'}")
 
 
+@app.command()
+def exponent(
+    file: ProblemFile, json: AsJson = False, output: Output = None, plot: Plot = None, quiet: Quiet = False
+) -> None:
+    """Fit a power law to the loss of gradient flow, and tell where it holds and why it ends."""
+    from lazyrich import Study, load_study
+    from lazyrich.problem.files import point_label
+    from lazyrich.theory.deep_linear.exponent import fit_exponent
+
+    _check_outputs(output, plot)
+    problems = load_study(file, Study).problems()
+    if output is not None and len(problems) > 1:
+        raise LazyrichError("--output", "a study with axes has several results", "leave it out, or remove the axes")
+    found = []
+    for point, problem in problems:
+        label = point_label(point)
+        with _progress(f"predicting {label}", quiet) as progress, _blaming(file):
+            found.append((label, *fit_exponent(problem, progress)))
+    if output is not None:
+        found[0][2].save(output)
+    if plot is not None:
+        from lazyrich.plots import plot_exponents, save_figure
+
+        save_figure(plot_exponents(found), plot)
+    if json:
+        _print_json({"exponents": [{"label": label, **fit.to_json()} for label, fit, _ in found]})
+        return
+    from lazyrich.tables import exponent_rows, plain_table
+
+    _print_table(plain_table(exponent_rows([(label, fit) for label, fit, _ in found])))
+    for label, fit, _ in found:
+        print("\n".join(f"{label}: {line}" if label else line for line in fit.summary()))
+
+
 @app.command("two-layer")
 def two_layer(
     file: ProblemFile,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lazyrich.comparison import Comparison
+    from lazyrich.theory.deep_linear.exponent import Exponent
     from lazyrich.trajectory import Trajectory
 
 # Okabe & Ito's colours: told apart with any colour vision, and in this order also by lightness.
@@ -53,16 +54,46 @@ def plot_trajectory(trajectory: Trajectory) -> Figure:
     losses = [name for name in LOSSES if name in trajectory.data]
     figure, grid = _new_figure(1, 1, 4.2)
     axes = grid[0, 0]
+    flows = "time" in trajectory.data.coords
+    across = trajectory.data["time" if flows else "step"].values
     for name, colour in zip(losses, COLOURS, strict=False):
         values = trajectory.data[name].values
-        axes.plot(trajectory.steps, values, color=colour, label=LOSSES[name])
+        axes.plot(across, values, color=colour, label=LOSSES[name])
         if f"{name}_sem" in trajectory.data:
             sem = trajectory.data[f"{name}_sem"].values
-            axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
+            axes.fill_between(across, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
     finish(axes, _spans_decade([trajectory.data[name].values for name in losses]))
     origin = "predicted" if trajectory.source == "theory" else f"{trajectory.statistics['networks']} trained networks"
     axes.set(xlabel="step", ylabel=_unit(trajectory), title=f"{origin}: {trajectory.outcome}")
+    if flows:
+        axes.set(xlabel="time (rate x steps)", xscale="log", xlim=(across[1], across[-1]))
     axes.legend(frameon=False)
+    return figure
+
+
+def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]]) -> Figure:
+    """Losses over time, and below their slopes with the exponents that were fitted (dashed) and expected (dotted)."""
+    figure, grid = _new_figure(2, 1, 6.4, height_ratios=[1.4, 1])
+    above, below = grid[:, 0]
+    for index, (label, fit, trajectory) in enumerate(fits):
+        colour = COLOURS[index % len(COLOURS)]
+        times, loss = trajectory.data["time"].values[1:], trajectory.data[fit.loss].values[1:]
+        above.plot(times, loss, color=colour, label=label or LOSSES[fit.loss])
+        below.plot(times, -np.gradient(np.log(loss), np.log(times)), color=colour)
+        if fit.window is not None:
+            inside = (times >= fit.window[0]) & (times <= fit.window[1])
+            above.plot(times[inside], loss[inside], color=colour, linewidth=4, alpha=0.3, solid_capstyle="butt")
+            below.hlines(fit.exponent, *fit.window, color=colour, linestyle="--")
+        if fit.expected is not None:
+            below.axhline(fit.expected, color=colour, linestyle=":", linewidth=1)
+    finish(above, True)
+    finish(below, False)
+    largest = max([fit.high or 0.0 for _, fit, _ in fits] + [fit.expected or 0.0 for _, fit, _ in fits])
+    below.set(
+        xlabel="time (rate x steps)", ylabel="-d log loss / d log time", xscale="log", ylim=(0, 1.3 * largest or 1)
+    )
+    above.set(ylabel=_unit(fits[0][2]), title="predicted; thick: where the power law is fitted")
+    above.legend(frameon=False, fontsize="small")
     return figure
 
 

@@ -13,6 +13,7 @@ from lazyrich.fields import LOSSES
 
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison
+    from lazyrich.theory.deep_linear.exponent import Exponent
     from lazyrich.trajectory import Trajectory
 
 
@@ -20,6 +21,11 @@ def shown_steps(steps: int, most: int = 9) -> np.ndarray:
     """The first steps, and further ones at growing distances."""
     spaced = np.geomspace(1, steps, most).round().astype(int) - 1
     return np.unique(np.concatenate([[0], spaced]))
+
+
+def _shown_nodes(nodes: int, most: int = 11) -> np.ndarray:
+    """Nodes of gradient flow at equal distances: their times are spaced logarithmically already."""
+    return np.unique(np.linspace(0, nodes - 1, most).round().astype(int))
 
 
 def number(value: np.floating | np.ndarray, digits: int = 4) -> str:
@@ -33,11 +39,12 @@ def trajectory_table(trajectory: Trajectory) -> Table:
     table = Table(
         title=f"{trajectory.source}: {trajectory.outcome}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
-    table.add_column("step", justify="right", no_wrap=True)
+    times = trajectory.data["time"].values if "time" in trajectory.data.coords else None
+    table.add_column("step" if times is None else "time", justify="right", no_wrap=True)
     for name in losses:
         table.add_column(LOSSES[name], justify="right")
-    for step in shown_steps(len(trajectory.steps)):
-        row = [str(step)]
+    for step in shown_steps(len(trajectory.steps)) if times is None else _shown_nodes(len(times)):
+        row = [str(step) if times is None else number(times[step])]
         for name in losses:
             text = number(trajectory.data[name].values[step])
             if f"{name}_sem" in trajectory.data:
@@ -81,6 +88,22 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
             table.add_row(*row)
         table.add_section()
     return table
+
+
+def exponent_rows(fits: Sequence[tuple[str, Exponent]]) -> list[list[str]]:
+    """Slopes of the loss in the last decades of time, a row for each fit."""
+    decades = sorted({decade[:2] for _, fit in fits for decade in fit.decades})[-8:]
+    headings = ["", *(f"{first:.0e}".replace("e+0", "e").replace("e-0", "e-") for first, _ in decades), "exponent"]
+    headings += ["interval", "expected", "regime", "ends by"]
+    rows = [headings]
+    for label, fit in fits:
+        slopes = {(first, last): slope for first, last, slope in fit.decades}
+        row = [label or "slope in the decade from", *(f"{slopes[d]:.3f}" if d in slopes else "" for d in decades)]
+        known = fit.exponent is not None
+        row += [f"{fit.exponent:.3f}", f"{fit.low:.3f} to {fit.high:.3f}"] if known else ["-", ""]
+        row += ["" if fit.expected is None else f"{fit.expected:.4f}", fit.verdict, fit.ends]
+        rows.append(row)
+    return rows
 
 
 def plain_table(rows: Sequence[Sequence[str]]) -> Table:

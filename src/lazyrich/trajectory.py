@@ -100,6 +100,8 @@ class Trajectory:
     def to_json(self) -> dict[str, Any]:
         """Lists and plain values, with None where there is no number."""
         content: dict[str, Any] = {"source": self.source, "steps": [int(step) for step in self.steps]}
+        if "time" in self.data.coords:
+            content["times"] = plain(self.data["time"].values)
         for name in self.problem.curves:
             content[name] = plain(self.data[name].values) if name in self.data else None
             if "networks" in self.statistics:

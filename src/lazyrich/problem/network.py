@@ -158,7 +158,9 @@ class Network(Model):
             raise invalid("needs at least one block", "remove beta0 or set blocks to 1 or more", "beta0")
         if self.depth_exponent is not None:
             if self.beta0 is None:
-                raise invalid("has no meaning without beta0", "give beta0, or write branch as a number", "depth_exponent")
+                raise invalid(
+                    "has no meaning without beta0", "give beta0, or write branch as a number", "depth_exponent"
+                )
             if self.depth_exponent not in (0.5, 1.0):
                 raise invalid(f"{self.depth_exponent} has no known limit", "choose 0.5 or 1.0", "depth_exponent")
         if math.isinf(self.blocks):

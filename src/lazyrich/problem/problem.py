@@ -106,7 +106,12 @@ class Problem(AnyProblem):
             "learning_rate": LayerValues(input=rates[0], block=rates[1] * blocks, output=rates[2]),
             "weight_decay": LayerValues(input=decays[0], block=decays[1] / blocks, output=decays[2]),
         }
-        plain = {"blocks": blocks, "branch": (self.network.beta0 or 1.0) / blocks, "beta0": None, "depth_exponent": None}
+        plain = {
+            "blocks": blocks,
+            "branch": (self.network.beta0 or 1.0) / blocks,
+            "beta0": None,
+            "depth_exponent": None,
+        }
         network = self.network.model_copy(update=plain)
         return type(self)(network=network, data=self.data, training=self.training.model_copy(update=layers))
 

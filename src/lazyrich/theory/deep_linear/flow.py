@@ -65,9 +65,7 @@ class FlowSolution:
         return self.limit.steps
 
 
-def solve_flow(
-    limit: Limit, times: np.ndarray, progress: Callable[[int, int], object] | None = None
-) -> FlowSolution:
+def solve_flow(limit: Limit, times: np.ndarray, progress: Callable[[int, int], object] | None = None) -> FlowSolution:
     """Solve the equations of gradient flow on one grid.
 
     Parameters
@@ -124,9 +122,7 @@ def _solve_node(node: int, cascade: FlowCascade, data: FlowData, largest: list[n
 
 
 def _stands_still(changes: list[float]) -> bool:
-    return (
-        len(changes) > _PATIENCE and changes[-1] < _TOLERABLE and changes[-1] > 0.5 * min(changes[: -_PATIENCE])
-    )
+    return len(changes) > _PATIENCE and changes[-1] < _TOLERABLE and changes[-1] > 0.5 * min(changes[:-_PATIENCE])
 
 
 def _sweep(node: int, cascade: FlowCascade, data: FlowData) -> None:
@@ -162,7 +158,9 @@ def _remember(largest: list[np.ndarray], rows: list[np.ndarray]) -> None:
 
 def _flat(rows: list[np.ndarray], scales: list[np.ndarray]) -> np.ndarray:
     """All rows of a node as one vector of entries of the order of 1."""
-    parts = [np.divide(row, scale, out=np.zeros_like(row), where=scale > 0) for row, scale in zip(rows, scales, strict=True)]
+    parts = [
+        np.divide(row, scale, out=np.zeros_like(row), where=scale > 0) for row, scale in zip(rows, scales, strict=True)
+    ]
     return np.concatenate([part.ravel() for part in parts])
 
 

@@ -153,9 +153,7 @@ class FlowCascade:
             self._initial = self.initial(1, node, limit.branch**2 * limit.variances[1])
             self._decay = self._decays[1][: (node + 1) * limit.outputs]
 
-    def _fill(
-        self, stack: np.ndarray, now: slice, upto: slice, coupling: np.ndarray, source: np.ndarray
-    ) -> np.ndarray:
+    def _fill(self, stack: np.ndarray, now: slice, upto: slice, coupling: np.ndarray, source: np.ndarray) -> np.ndarray:
         """Row of one side of a level, ``Omega = 1 + K Omega`` and ``C = Sigma Omega^T + K C``; shape (4, C, upto).
 
         Covariances with the other side and with itself, responses to the other side and to itself.

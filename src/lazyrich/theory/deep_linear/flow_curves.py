@@ -35,6 +35,8 @@ class FlowCurves:
     times : ndarray, shape (nodes,)
     losses : dict of ndarray, shape (nodes, outputs)
         ``train_loss``, ``test_loss`` where there is one, and ``.._error``: estimates of what is wrong with them.
+    slowest : ndarray, shape (nodes,)
+        What the mean of the slowest mode of the target is, relative to its start.
     kernels : dict of ndarray
         As :func:`lazyrich.theory.deep_linear.predict.predict` gives them.
     statistics : dict
@@ -42,6 +44,7 @@ class FlowCurves:
 
     times: np.ndarray
     losses: dict[str, np.ndarray]
+    slowest: np.ndarray
     kernels: dict[str, np.ndarray]
     statistics: dict[str, float]
 
@@ -129,15 +132,14 @@ def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
     middle, fine = grids[1:]
     kernels = {
         name: _combined(kernel, fine_kernel)
-        for (name, kernel), fine_kernel in zip(
-            _kernels(middle, 1).items(), _kernels(fine, 2).values(), strict=True
-        )
+        for (name, kernel), fine_kernel in zip(_kernels(middle, 1).items(), _kernels(fine, 2).values(), strict=True)
     }
     names = [name for name in losses if not name.endswith("_error")]
     relative = [losses[f"{name}_error"] / np.maximum(losses[name], _FAINT * losses[name][0]) for name in names]
     return FlowCurves(
         times=middle.times,
         losses=losses,
+        slowest=_slowest(middle),
         kernels=kernels,
         statistics={
             "residual": residual(middle),  # pyright: ignore[reportArgumentType]  # it has all that is read
@@ -169,6 +171,18 @@ def _losses(grid: FlowSolution) -> dict[str, np.ndarray]:
     if limit.has_test_loss:
         losses["test_loss"] = np.maximum(error, floor)
     return losses
+
+
+def _slowest(grid: FlowSolution) -> np.ndarray:
+    """Mean of v at the target's least eigenvalue above 0, relative to its start; of the output that has most of it."""
+    points, vectors = grid.limit.target_points, grid.limit.target_vectors
+    power = np.where(points[:, None] > 0, vectors**2, 0.0)
+    present = power.sum(axis=1) > 0
+    if not present.any():
+        return np.ones(grid.limit.steps)
+    place = int(np.argmin(np.where(present, points, np.inf)))
+    output = int(np.argmax(power[place]))
+    return grid.data.means[output :: grid.limit.outputs, place] / vectors[place, output]
 
 
 def _kernels(grid: FlowSolution, stride: int) -> dict[str, np.ndarray]:

@@ -84,8 +84,8 @@ class FlowData:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Row of R_D; returns the eigenvalues of X(t,t) and the row of X before t.
 
-        ``x = k R_D(x)`` on the diagonal by Newton's method, which rises to its root from 0; to the left of it the rows
-        ``r`` of R_D obey ``r (1 + k M / alpha) = -(row of K) R_D M / alpha`` with ``M = sum w lambda/(1 + lambda x) V``.
+        ``x = k R_D(x)`` on the diagonal by Newton's method, which rises to its root from 0; to the left of it the row
+        r of R_D obeys ``r (1 + k M / alpha) = -(row of K) R_D M / alpha``, ``M = sum w lambda/(1 + lambda x) V``.
         """
         alpha, points, weights = self.limit.sample_ratio, self._points, self._weights
         pulled = np.zeros_like(values)

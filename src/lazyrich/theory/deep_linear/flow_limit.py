@@ -25,7 +25,7 @@ _FIRST_TIME, _LAST_TIME = 0.03, 4.0
 # Times a decade: measured largest relative error of the sums in between 3e-5 with 3, 3e-8 with 6 (power laws).
 _TIMES_OF_MODES, _TIMES_OF_TARGET = 3, 6
 # Eigenvalues below this (relative to the largest) are zero.
-_ZERO = 1e-13
+_ZERO = 1e-30
 
 
 def flow_times(onset: float, horizon: float, nodes: int) -> np.ndarray:
@@ -136,7 +136,12 @@ def flow_limit(problem: Problem, nodes: int, measure: DataMeasure) -> tuple[Limi
 
 def _fastest_rate(problem: Problem, measure: DataMeasure, start: _Start) -> float:
     """One over the shortest time in which the initial loss or the initial kernels change."""
-    skip, branch, rates, variances = problem.network.skip, problem.network.branch_multiplier, start.rates, start.variances
+    skip, branch, rates, variances = (
+        problem.network.skip,
+        problem.network.branch_multiplier,
+        start.rates,
+        start.variances,
+    )
     gains = [skip**2 + branch**2 * variance for variance in variances[1:-1]]
     middle = float(np.prod(gains))
     kernel = rates[0] * variances[-1] * middle + rates[-1] * variances[0] * middle

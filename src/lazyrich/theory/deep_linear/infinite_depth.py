@@ -34,32 +34,28 @@ def depth_limit(problem: Problem, predict: Callable[[Problem], Trajectory]) -> T
         Its level coordinate runs from 0 at the input to 1 at the output; ``train_loss_error`` and ``test_loss_error``
         are estimates, and the largest relative one is ``depth_error`` in the statistics.
     """
-    found, nodes = [], None
+    found: list[Trajectory] = []
     for blocks in reversed(DEPTHS):  # in flow, the deepest network chooses the nodes for all
         finite = problem.at_depth(blocks)
-        if problem.training.mode == "flow" and nodes is not None:
-            finite = finite.with_values({"training.nodes": nodes})
+        if problem.training.mode == "flow" and found:
+            finite = finite.with_values({"training.nodes": len(found[0].steps)})
         found.insert(0, predict(finite))
-        nodes = len(found[0].steps)
-    data, errors = _common_levels(found), {}
-    merged = data[-1].copy()
-    for name in merged.data_vars:
+    data = _common_levels(found)
+    merged, relative = data[-1].copy(), 0.0
+    for name in [str(each) for each in merged.data_vars if not str(each).startswith("target_")]:
         values = [each[name].values for each in data]
-        if str(name).startswith(("target_", "residual_")) or str(name).endswith("_error"):
+        if "_error" in name and "loss" in name:
+            continue  # of the time step, in flow: the deepest network's, to which that of the depth is added below
+        if "loss" not in name:
+            merged[name] = merged[name].copy(data=_extrapolated(values)[0])
             continue
-        logarithmic = "loss" in str(name)
-        limit, line = _extrapolated([np.log(value) for value in values] if logarithmic else values)
-        merged[name] = merged[name].copy(data=np.exp(limit) if logarithmic else limit)
-        if logarithmic:
-            errors[str(name)] = np.exp(limit) * np.abs(limit - line)
-    relative = []
-    for name, error in errors.items():
-        place = f"{name}_error" if not name.endswith("_by_output") else name.replace("_by_output", "_error_by_output")
-        # of the time step as well, in flow
+        limit, line = _extrapolated([np.log(value) for value in values])
+        change, place = np.abs(limit - line), name.replace("loss", "loss_error")
         before = merged[place].values if place in merged else 0.0
-        merged[place] = merged[name].copy(data=error + before)
-        relative.append(error / merged[name].values)
-    if "level" in merged.coords:
+        merged[name] = merged[name].copy(data=np.exp(limit))
+        merged[place] = merged[name].copy(data=np.exp(limit) * change + before)
+        relative = max(relative, float(np.nanmax(change, initial=0.0)))
+    if "level" in merged.dims:
         merged = merged.assign_coords(level=np.linspace(0.0, 1.0, DEPTHS[0] + 1))
     first = [each.outcome.step for each in found if each.outcome.step is not None]
     return dataclasses.replace(
@@ -67,7 +63,7 @@ def depth_limit(problem: Problem, predict: Callable[[Problem], Trajectory]) -> T
         data=merged,
         problem=problem,
         outcome=Outcome("diverged", min(first)) if first else Outcome(),
-        statistics=_statistics(found, float(np.nanmax(relative))),
+        statistics=_statistics(found, relative),
     )
 
 
