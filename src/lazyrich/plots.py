@@ -72,7 +72,7 @@ def plot_trajectory(trajectory: Trajectory) -> Figure:
 
 
 def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]]) -> Figure:
-    """Losses over time, and below their slopes with the exponents that were fitted (dashed) and expected (dotted)."""
+    """Losses over time, and below their slopes with exponents: fitted (dashed), expected of rich networks (dotted)."""
     figure, grid = _new_figure(2, 1, 6.4, height_ratios=[1.4, 1])
     above, below = grid[:, 0]
     for index, (label, fit, trajectory) in enumerate(fits):
@@ -84,11 +84,11 @@ def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]]) -> Figure:
             inside = (times >= fit.window[0]) & (times <= fit.window[1])
             above.plot(times[inside], loss[inside], color=colour, linewidth=4, alpha=0.3, solid_capstyle="butt")
             below.hlines(fit.exponent, *fit.window, color=colour, linestyle="--")
-        if fit.expected is not None:
-            below.axhline(fit.expected, color=colour, linestyle=":", linewidth=1)
+        if fit.expected_rich is not None:
+            below.axhline(fit.expected_rich, color=colour, linestyle=":", linewidth=1)
     finish(above, True)
     finish(below, False)
-    largest = max([fit.high or 0.0 for _, fit, _ in fits] + [fit.expected or 0.0 for _, fit, _ in fits])
+    largest = max(max(fit.high or 0.0, fit.expected_rich or 0.0) for _, fit, _ in fits)
     below.set(
         xlabel="time (rate x steps)", ylabel="-d log loss / d log time", xscale="log", ylim=(0, 1.3 * largest or 1)
     )

@@ -94,14 +94,15 @@ def exponent_rows(fits: Sequence[tuple[str, Exponent]]) -> list[list[str]]:
     """Slopes of the loss in the last decades of time, a row for each fit."""
     decades = sorted({decade[:2] for _, fit in fits for decade in fit.decades})[-8:]
     headings = ["", *(f"{first:.0e}".replace("e+0", "e").replace("e-0", "e-") for first, _ in decades), "exponent"]
-    headings += ["interval", "expected", "regime", "ends by"]
+    headings += ["interval", "rich", "lazy", "regime", "ends by"]
     rows = [headings]
     for label, fit in fits:
         slopes = {(first, last): slope for first, last, slope in fit.decades}
         row = [label or "slope in the decade from", *(f"{slopes[d]:.3f}" if d in slopes else "" for d in decades)]
         known = fit.exponent is not None
         row += [f"{fit.exponent:.3f}", f"{fit.low:.3f} to {fit.high:.3f}"] if known else ["-", ""]
-        row += ["" if fit.expected is None else f"{fit.expected:.4f}", fit.verdict, fit.ends]
+        row += ["" if value is None else f"{value:.4f}" for value in (fit.expected_rich, fit.expected_lazy)]
+        row += [fit.verdict, fit.ends]
         rows.append(row)
     return rows
 

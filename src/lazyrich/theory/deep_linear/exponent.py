@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem import PowerLawData, Problem, output_scale
+from lazyrich.problem import PowerLawData, Problem
 from lazyrich.theory.deep_linear.predict import predict
 from lazyrich.theory.deep_linear.quadrature import data_measure
 from lazyrich.trajectory import Trajectory, plain
@@ -35,14 +35,14 @@ class Exponent:
     Attributes
     ----------
     exponent, low, high : float or None
-        The exponent to which the slope tends, and the interval that fits with different windows span; None where there
-        is no window.
+        The exponent to which the slope tends, and the interval that the slope at the window's end and fits to parts of
+        the window span; None where there is no window.
     slope : float or None
         ``-d log(loss)/d log(t)`` at the end of the window.
     window : tuple of float or None
         Times from and to which the loss is a power law.
-    expected : float or None
-        What the balance argument predicts for power-law data and plain networks.
+    expected_rich, expected_lazy : float or None
+        What is expected of rich and of lazy plain networks on power-law data.
     verdict : str
         ``"reached"``, ``"not reached"`` (the slope is still moving, and the exponent extrapolates it) or ``"none"``.
     ends : str
@@ -59,7 +59,8 @@ class Exponent:
     high: float | None
     slope: float | None
     window: tuple[float, float] | None
-    expected: float | None
+    expected_rich: float | None
+    expected_lazy: float | None
     verdict: str
     ends: str
     loss: str
@@ -89,8 +90,8 @@ class Exponent:
             lines.append(
                 "beyond, the end of the spectrum is felt: give more dimensions to follow the power law further"
             )
-        if self.expected is not None:
-            lines.append(f"expected of power-law data: {self.expected:.4f}")
+        if self.expected_rich is not None:
+            lines.append(f"expected of rich networks {self.expected_rich:.4f}, of lazy ones {self.expected_lazy:.4f}")
         return lines
 
 
@@ -127,9 +128,9 @@ def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None
     fitted = losses[1:] + missing_tail(problem) * losses[0]
     slopes = -np.gradient(np.log(fitted), np.log(times))
     begin, end, ends = _window(losses, slopes, data["slowest_mode"].values[1:])
-    expected, decades = expected_exponent(problem), _decades(times, losses[1:])
+    (rich, lazy), decades = expected_exponents(problem), _decades(times, losses[1:])
     if end - begin < 8 or times[end] < times[begin] * 10**_LEAST_DECADES:
-        return Exponent(None, None, None, None, None, expected, "none", ends, name, decades), trajectory
+        return Exponent(None, None, None, None, None, rich, lazy, "none", ends, name, decades), trajectory
     estimates = _estimates(np.log(times[begin : end + 1]), slopes[begin : end + 1])
     exponent, slope = float(np.median(estimates[:3])), float(slopes[end])
     error = float(np.max(data[f"{name}_error"].values[1:][begin : end + 1] / losses[1:][begin : end + 1]))
@@ -137,11 +138,12 @@ def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None
     reached = abs(exponent - slope) <= _REACHED * abs(exponent)
     return Exponent(
         exponent=exponent,
-        low=min([*estimates, slope] if reached else estimates) - error,
-        high=max([*estimates, slope] if reached else estimates) + error,
+        low=min(*estimates, slope) - error,
+        high=max(*estimates, slope) + error,
         slope=slope,
         window=(float(times[begin]), float(times[end])),
-        expected=expected,
+        expected_rich=rich,
+        expected_lazy=lazy,
         verdict="reached" if reached else "not reached",
         ends=ends,
         loss=name,
@@ -165,22 +167,21 @@ def missing_tail(problem: Problem) -> float:
     return tail / float(numbers**-exponent @ weights * size)
 
 
-def expected_exponent(problem: Problem) -> float | None:
-    """``W b/(1 + (W - 1) b)`` for b below 1, else b, with W weight layers and ``b = (source - 1)/capacity + 1``.
+def expected_exponents(problem: Problem) -> tuple[float, float] | tuple[None, None]:
+    """Of rich and of lazy plain networks on power-law data; None of others.
 
-    Rich plain networks on power-law data: the norms of all layers grow as ``|beta|^(1/W)``, and with them the effective
-    rate. Lazy networks: b. Source: Bordelon & Pehlevan (2025) for two layers, docs/theory/long-horizons.md for more.
+    Rich: ``W b/(1 + (W - 1) b)`` for b below 1, else b, with W weight layers and ``b = (source - 1)/capacity + 1``: the
+    norms of all layers grow as ``|beta|^(1/W)``, and with them the effective rate. Lazy: b. Source: Bordelon & Pehlevan
+    (2025) for two layers, docs/theory/long-horizons.md for more.
     """
     data, network = problem.data, problem.network
     if not isinstance(data, PowerLawData) or data.capacity == 0 or network.skip != 0.0:
-        return None
+        return None, None
     task = (data.source - 1) / data.capacity + 1
     if task <= 0:
-        return None
+        return None, None
     layers = network.blocks + 2
-    if output_scale(problem, data.dimension)[0] == 0.0 or task >= 1:
-        return task
-    return layers * task / (1 + (layers - 1) * task)
+    return (task if task >= 1 else layers * task / (1 + (layers - 1) * task)), task
 
 
 def _window(losses: np.ndarray, slopes: np.ndarray, slowest: np.ndarray) -> tuple[int, int, str]:
