@@ -1,7 +1,8 @@
-"""The hidden levels of gradient flow, one node at a time: rows that depend on themselves, swept until they settle.
+"""The hidden levels of gradient flow, one node at a time (docs/theory/long-horizons.md).
 
-The equations are those of docs/theory/deep-linear.md, "The cascade"; with an implicit integrator features and gradients
-of one node depend on each other, so that every row reads the last guess of the other side's row.
+The equations are those of docs/theory/deep-linear.md, "The cascade". With an implicit integrator the features and the
+gradients of one node depend on each other; at each level that is a pair of equations, solved exactly: at small widths
+the pair is stiff. What is left to iterate are the rows that one level passes to the next.
 """
 
 from __future__ import annotations
@@ -10,43 +11,64 @@ import numpy as np
 
 from lazyrich.theory.deep_linear.limit import Limit
 
-# The stack of a level, as its features see it; reversed, as its gradients see it.
-_STACK = ("cov_gg", "cov_gh", "dg_db", "dg_da", "dh_db", "dh_da", "cov_hg", "cov_hh")
+
+class Pair:
+    """Responses of features h and gradients g that are coupled to each other: ``h = a + S g``, ``g = b + R h``.
+
+    Those between h and g are divided by kappa, as are S, R and cov(g, h), such that only kappa^2 appears.
+
+    Attributes
+    ----------
+    of_features : ndarray, shape (fields, n, n)
+        ``dh_da, dh_db``; at a level, after ``cov_hh, cov_hg``.
+    of_gradients : ndarray, shape (fields, n, n)
+        ``dg_da, dg_db``; at a level, after ``cov_gh, cov_gg``.
+    """
+
+    def __init__(self, size: int, fields: int = 2) -> None:
+        self.of_features, self.of_gradients = np.zeros((2, fields, size, size))
+
+    @property
+    def features(self) -> np.ndarray:
+        """Responses of h, to a source in g and in h; shape (2, n, n)."""
+        return self.of_features[-1:-3:-1]
+
+    @property
+    def gradients(self) -> np.ndarray:
+        """Responses of g, to a source in h and in g; shape (2, n, n)."""
+        return self.of_gradients[-2:]
 
 
-class FlowLevel:
-    """One hidden level: covariances and responses of its features h and gradients g; see the cascade of descent."""
+class FlowLevel(Pair):
+    """One hidden level of a network.
 
-    cov_gg: np.ndarray
-    cov_gh: np.ndarray
-    dg_db: np.ndarray
-    dg_da: np.ndarray
-    dh_db: np.ndarray
-    dh_da: np.ndarray
-    cov_hg: np.ndarray
-    cov_hh: np.ndarray
+    Attributes
+    ----------
+    cov_hh, cov_hg, cov_gh, cov_gg, dh_da, dh_db, dg_da, dg_db : ndarray, shape (n, n)
+        Views of the fields.
+    passed : ndarray, shape (2, n, n), or (3, n, n) in networks with skips
+        Rows that come from the input side: S, cov(a), and the P of the block before.
+    left, right : Pair
+        In networks with skips: this level and the block to its right without what follows that block, and this level
+        and the block to its left without what comes before it.
+    source_b : ndarray, shape (n, n)
+        cov(b), in networks with skips.
+    """
 
     def __init__(self, size: int, skips: bool) -> None:
-        self.of_features = np.zeros((8, size, size))
-        self.of_gradients = self.of_features[::-1]
-        for name, matrix in zip(_STACK, self.of_features, strict=True):
-            setattr(self, name, matrix)
+        super().__init__(size, fields=4)
+        self.cov_hh, self.cov_hg, self.dh_da, self.dh_db = self.of_features
+        self.cov_gh, self.cov_gg, self.dg_da, self.dg_db = self.of_gradients
+        self.passed = np.zeros((2 + skips, size, size))
+        self.source_a = self.passed[1]
         self.skips = skips
         if skips:
-            self.left, self.right = CutPair(size), CutPair(size)
-            self.source_a, self.source_b = np.zeros((2, size, size))
+            self.left, self.right = Pair(size), Pair(size)
+            self.source_b = np.zeros((size, size))
 
     def matrices(self) -> list[np.ndarray]:
-        """All that a row has to be guessed of."""
-        cut = [self.left.features, self.right.features, self.source_a[None]] if self.skips else []
-        return [self.of_features[4:], *cut]
-
-
-class CutPair:
-    """Responses of h and g where one more block is coupled to a level and the rest is cut off; shape (2, n, n)."""
-
-    def __init__(self, size: int) -> None:
-        self.features, self.gradients = np.zeros((2, 2, size, size))
+        """Everything whose row has to be guessed before a sweep."""
+        return [self.passed, self.of_features[:1]] if self.skips else [self.passed]
 
 
 class FlowCascade:
@@ -58,6 +80,10 @@ class FlowCascade:
         self.levels = [FlowLevel(limit.size, self.skips) for _ in range(limit.blocks + 1)]
         self._eye = np.eye(limit.outputs)
         self._decays = [np.repeat(memory.decay, limit.outputs) for memory in limit.memories]
+        square = limit.richness_squared
+        # what stands beside R in the equation of g, and beside S in that of h, for each field
+        self._beside_right = np.array([1.0, square, 1.0, square])[:, None, None]
+        self._beside_left = np.array([square, 1.0, square, 1.0])[:, None, None]
 
     def slices(self, node: int) -> tuple[slice, slice]:
         """Rows of a node, and all rows up to and with it."""
@@ -74,7 +100,9 @@ class FlowCascade:
         return (factor * self.limit.memories[layer].decay[node]) * decay[: (node + 1) * self.limit.outputs]
 
     def guess(self, node: int) -> None:
-        """Start the features' rows of a node from those of the last two, continued in a straight line."""
+        """Start the rows of a node from those of the last two, continued in a straight line."""
+        if node == 0:
+            return
         (now, upto), (before, _) = self.slices(node), self.slices(node - 1)
         for stack in self._stacks():
             row = stack[:, before, upto].copy()
@@ -86,7 +114,7 @@ class FlowCascade:
         self._mirror(now, upto)
 
     def rows(self, node: int) -> list[np.ndarray]:
-        """Copies of the features' rows of a node, on which the next sweep will depend."""
+        """Copies of the rows of a node on which the next sweep will depend."""
         now, upto = self.slices(node)
         return [stack[:, now, upto].copy() for stack in self._stacks()]
 
@@ -101,88 +129,110 @@ class FlowCascade:
         return [stack for level in self.levels for stack in level.matrices()]
 
     def _mirror(self, now: slice, upto: slice) -> None:
-        for level in self.levels:
-            level.cov_hh[upto, now] = level.cov_hh[now, upto].T
-            level.cov_gh[upto, now] = level.cov_hg[now, upto].T
-            if self.skips:
-                level.source_a[upto, now] = level.source_a[now, upto].T
+        for level in self.levels if self.skips else ():
+            for matrix in (level.cov_hh, level.source_a):
+                matrix[upto, now] = matrix[now, upto].T
 
     def backward(self, node: int) -> None:
-        """Rows of the gradient side, from the output down to the input level, with the features' rows as they are."""
+        """From the output down to the input level: the gradients' rows, with what is passed from the input as it is."""
         limit, (now, upto) = self.limit, self.slices(node)
         memory = limit.memories[-1]
-        self._block_rows(node)
+        if limit.blocks > 0:  # all blocks are trained alike
+            self._gain = limit.branch**2 * self.gain(1, node)
+            self._initial = self.initial(1, node, limit.branch**2 * limit.variances[1])
+            self._decay = self._decays[1][upto]
+        self._couplings, self._sources = [], []
         coupling = np.kron(memory.gain[node, : node + 1], self._eye)
         source = np.kron(limit.variances[-1] * memory.decay[node] * memory.decay[: node + 1], self._eye)
         for index in range(limit.blocks, -1, -1):
             level = self.levels[index]
-            rows = self._fill(level.of_gradients, now, upto, coupling, source)
+            self._couplings.insert(0, coupling)
+            self._sources.insert(0, source)
+            self._fill(level, now, upto, coupling, source)
             if index == 0:
                 break
-            block, block_source = self._block(rows)  # Q / kappa, cov(xi)
+            block, block_source = self._block(level.dg_da[now, upto], level.cov_gg[now, upto])  # Q / kappa, cov(xi)
             if self.skips:
                 before = self.levels[index - 1]
-                self._respond(level.right.gradients, level.right.features, now, upto, coupling)
-                self._respond(before.left.gradients, before.left.features, now, upto, block)
+                self._respond(level.right, now, upto, coupling, level.passed[2, now, upto])
+                self._respond(before.left, now, upto, block, before.passed[0, now, upto])
                 through = self._through(level.right.gradients, level.source_b, source, before.cov_hh, now, upto)
                 coupling, source = through[0] + block, through[1] + block_source
             else:
                 coupling, source = block, block_source
 
     def forward(self, node: int, coupling: np.ndarray, source: np.ndarray) -> None:
-        """Rows of the feature side, from the input up, given the rows of S / kappa and cov(a) of level 0."""
+        """From the input up: what is passed, given the rows of S / kappa and cov(a) of level 0."""
         now, upto = self.slices(node)
         for index, level in enumerate(self.levels):
-            rows = self._fill(level.of_features, now, upto, coupling, source)
+            level.passed[0, now, upto] = coupling
+            level.passed[1, now, upto], level.source_a[upto, now] = source, source.T
+            self._fill(level, now, upto, self._couplings[index], self._sources[index])
             if index == self.limit.blocks:
                 break
-            block, block_source = self._block(rows)  # P / kappa, cov(chi)
+            block, block_source = self._block(level.dh_db[now, upto], level.cov_hh[now, upto])  # P / kappa, cov(chi)
             if self.skips:
                 after = self.levels[index + 1]
-                self._respond(level.left.features, level.left.gradients, now, upto, coupling)
-                self._respond(after.right.features, after.right.gradients, now, upto, block)
+                after.passed[2, now, upto] = block
+                turning, _ = self._block(after.dg_da[now, upto], after.cov_gg[now, upto])
+                self._respond(level.left, now, upto, turning, coupling)
+                self._respond(after.right, now, upto, self._couplings[index + 1], block)
                 through = self._through(level.left.features, level.source_a, source, after.cov_gg, now, upto)
                 coupling, source = through[0] + block, through[1] + block_source
             else:
                 coupling, source = block, block_source
 
-    def _block_rows(self, node: int) -> None:
-        limit = self.limit
-        if limit.blocks > 0:  # all blocks are trained alike
-            self._gain = limit.branch**2 * self.gain(1, node)
-            self._initial = self.initial(1, node, limit.branch**2 * limit.variances[1])
-            self._decay = self._decays[1][: (node + 1) * limit.outputs]
+    def _fill(self, level: FlowLevel, now: slice, upto: slice, coupling: np.ndarray, source: np.ndarray) -> None:
+        """Rows of a level from the rows of R and cov(b), given here, and of S and cov(a), which it holds."""
+        square, past = self.limit.richness_squared, slice(0, now.start)
+        left, left_source = level.passed[0, now, upto], level.passed[1, now, upto]
+        both = self._earlier(level, now, upto, coupling, left)
+        features, gradients = both
+        # the earlier part of C = Sigma Omega^T + K C
+        for index, fields in enumerate((level.of_features, level.of_gradients)):
+            to_a, to_b = fields[2:, past, past]
+            gradients[index, :, past] += source[:, past] @ to_b.T
+            features[index, :, past] += left_source[:, past] @ to_a.T
+        self._couple(both, coupling[:, now], left[:, now])
+        # covariances of this node's h and g with each other, from those with earlier nodes
+        near = [source @ features[3].T, source @ gradients[3].T]
+        near[0] += coupling[:, past] @ features[0, :, past].T
+        near[1] += square * (coupling[:, past] @ gradients[0, :, past].T)
+        far = [left_source @ features[2].T, left_source @ gradients[2].T]
+        far[0] += square * (left[:, past] @ features[1, :, past].T)
+        far[1] += left[:, past] @ gradients[1, :, past].T
+        both[:, :2, :, now] = far, near
+        self._couple(both[:, :2, :, now], coupling[:, now], left[:, now])
+        level.of_features[:, now, upto], level.of_gradients[:, now, upto] = both
+        level.of_features[:2, upto, now] = features[0].T, gradients[0].T
+        level.of_gradients[:2, upto, now] = features[1].T, gradients[1].T
 
-    def _fill(self, stack: np.ndarray, now: slice, upto: slice, coupling: np.ndarray, source: np.ndarray) -> np.ndarray:
-        """Row of one side of a level, ``Omega = 1 + K Omega`` and ``C = Sigma Omega^T + K C``; shape (4, C, upto).
+    def _respond(self, pair: Pair, now: slice, upto: slice, coupling: np.ndarray, left: np.ndarray) -> None:
+        """Rows of a pair's responses from the rows of what couples g to h, and h to g."""
+        both = self._earlier(pair, now, upto, coupling, left)
+        self._couple(both, coupling[:, now], left[:, now])
+        pair.of_features[:, now, upto], pair.of_gradients[:, now, upto] = both
 
-        Covariances with the other side and with itself, responses to the other side and to itself.
-        """
-        square = self.limit.richness_squared
-        rows = coupling @ stack[:4, upto, upto]  # of the other side: own and cross covariance, own and cross response
-        rows[1::2] *= square
-        rows[3, :, now] += self._eye
-        stack[4:6, now, upto] = rows[2:]
-        rows[1, :, now] = 0.0  # by the column of the cross covariance that the last guess left
-        covariances = rows[:2]
-        covariances += source @ stack[3:6:2, upto, upto].transpose(0, 2, 1)
-        covariances[1, :, now] += square * (coupling @ covariances[0].T)
-        stack[6:, now, upto] = covariances
-        stack[1::6, upto, now] = covariances.transpose(0, 2, 1)
-        return rows
+    def _earlier(self, pair: Pair, now: slice, upto: slice, coupling: np.ndarray, left: np.ndarray) -> np.ndarray:
+        """The rows of ``K Omega`` and ``K C`` as far as earlier nodes make them, and the identity; (2, fields, C, n)."""
+        past, fields = slice(0, now.start), len(pair.of_features)
+        features = self._beside_left[-fields:] * (left[:, past] @ pair.of_gradients[:, past, upto])
+        gradients = self._beside_right[-fields:] * (coupling[:, past] @ pair.of_features[:, past, upto])
+        features[-2, :, now] += self._eye
+        gradients[-1, :, now] += self._eye
+        return np.stack([features, gradients])
 
-    def _block(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of P or Q (over kappa) and of cov(chi) or cov(xi), from what :meth:`_fill` returned."""
-        both = rows[1:3] * self._initial
-        both[1] += self._gain * rows[1]
-        return both[1], both[0]
+    def _couple(self, both: np.ndarray, coupling: np.ndarray, left: np.ndarray) -> None:
+        """Solve ``h = .. + S(t,t) g``, ``g = .. + R(t,t) h`` in place."""
+        features, gradients = both
+        fields = slice(0, len(features))  # the scales repeat themselves after two
+        solved = np.linalg.inv(self._eye - self.limit.richness_squared * coupling @ left)
+        gradients[:] = solved @ (gradients + self._beside_right[fields] * (coupling @ features))
+        features += self._beside_left[fields] * (left @ gradients)
 
-    def _respond(self, mine: np.ndarray, theirs: np.ndarray, now: slice, upto: slice, coupling: np.ndarray) -> None:
-        """Row of one side of a cut pair: responses to the other side and to itself."""
-        rows = coupling @ theirs[::-1, upto, upto]
-        rows[1] *= self.limit.richness_squared
-        rows[1, :, now] += self._eye
-        mine[:, now, upto] = rows
+    def _block(self, response: np.ndarray, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of P or Q (over kappa) and of cov(chi) or cov(xi)."""
+        return response * self._initial + covariance * self._gain, covariance * self._initial
 
     def _through(
         self, mine: np.ndarray, stored: np.ndarray, source: np.ndarray, other: np.ndarray, now: slice, upto: slice
