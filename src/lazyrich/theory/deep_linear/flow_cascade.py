@@ -214,7 +214,7 @@ class FlowCascade:
         pair.of_features[:, now, upto], pair.of_gradients[:, now, upto] = both
 
     def _earlier(self, pair: Pair, now: slice, upto: slice, coupling: np.ndarray, left: np.ndarray) -> np.ndarray:
-        """The rows of ``K Omega`` and ``K C`` as far as earlier nodes make them, and the identity; (2, fields, C, n)."""
+        """The rows of ``K Omega`` and ``K C`` as far as earlier nodes make them, and the identity."""
         past, fields = slice(0, now.start), len(pair.of_features)
         features = self._beside_left[-fields:] * (left[:, past] @ pair.of_gradients[:, past, upto])
         gradients = self._beside_right[-fields:] * (coupling[:, past] @ pair.of_features[:, past, upto])

@@ -22,8 +22,10 @@ from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
 _TOLERANCE, _FAINT = 1e-3, 1e-5
 # The coarsest of the first grids has logarithmic steps of this length.
 _FIRST_STEP = 0.5
-# No finer grid than this is tried.
-_MOST_INTERVALS = 2048
+# A grid this fine that is no better than one of twice its step has met rounding ..
+_FINE = 256
+# .. and no finer grid than this is tried.
+_MOST_INTERVALS = 1024
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def flow_curves(problem: Problem, progress: Callable[[int, int], object] | None 
     length = grid_length(problem, measure)
     intervals = asked - 1 if asked is not None else 2 * max(4, math.ceil(length / (2 * _FIRST_STEP)))
     grids: list[FlowSolution] = []
-    step = intervals // 2
+    step, before = intervals // 2, math.inf
     while True:
         try:
             grids = [*grids, _solve(problem, step, measure, progress)][-3:]
@@ -77,8 +79,11 @@ def flow_curves(problem: Problem, progress: Callable[[int, int], object] | None 
                 raise LazyrichError("training.nodes", what, "give more nodes, or leave nodes out") from None
         if len(grids) == 3:
             curves = _extrapolated(grids)
-            if asked is not None or _accurate(curves) or not _fits(problem, 4 * step):
+            error = curves.statistics["time_step_error"]
+            met_rounding = step >= _FINE and error > 0.5 * before
+            if asked is not None or error <= _TOLERANCE or met_rounding or not _fits(problem, 2 * step):
                 return curves
+            before = error
         step *= 2
 
 
@@ -108,14 +113,6 @@ def _fits(problem: Problem, intervals: int) -> bool:
     size = intervals * output_count(problem.data)
     rough = 8 * (30 * (problem.network.blocks + 1) + 80) * size**2
     return intervals <= _MOST_INTERVALS and rough < 0.5 * psutil.virtual_memory().available
-
-
-def _accurate(curves: FlowCurves) -> bool:
-    return all(
-        np.all(curves.losses[f"{name}_error"] <= _TOLERANCE * np.maximum(loss, _FAINT * loss[0]))
-        for name, loss in curves.losses.items()
-        if not name.endswith("_error")
-    )
 
 
 def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
