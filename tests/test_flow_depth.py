@@ -19,7 +19,13 @@ def deep_problem(exponent, blocks=INF, **training):
     return Problem(
         network=Network(width=100, blocks=blocks, skip=1.0, beta0=1.0, depth_exponent=exponent),
         data=GaussianData(dimension=100, samples=150, label_noise=0.2),
-        training=Training(**({"steps": 30, "learning_rate": 0.03} | training)),
+        training=Training(
+            **{
+                key: value
+                for key, value in ({"steps": 30, "learning_rate": 0.03} | training).items()
+                if value is not None
+            }
+        ),
     )
 
 
