@@ -96,6 +96,12 @@ def test_studies_run(path, tmp_path, monkeypatch, capsys):
             rows = lazyrich.phase_diagram(small, tmp_path / "results", workers=1).rows
             assert len(rows) >= 2 ** len(small.diagram.axes)
         return
+    if study.problem.training.mode == "flow":
+        for _, problem in study.problems():
+            training = problem.training
+            earlier = {"training.horizon": training.horizon * 1e-3, "training.nodes": 33}
+            assert np.isfinite(lazyrich.predict(problem.with_values(earlier)).train_loss).all()
+        return
     if study.transfer is not None:
         words = ["transfer", str(path), "--by", "theory", "--workers", "1", "--results", str(tmp_path / "results")]
         assert run_command(monkeypatch, words) == 0

@@ -162,6 +162,7 @@ def run_networks(
     LazyrichError
         For an infinite width, a seed out of range, or when one network does not fit into memory.
     """
+    problem = problem.to_train()
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
     needed = _least_memory(problem)
     if needed <= limit:  # otherwise not even the spectrum of the data may fit
