@@ -101,6 +101,8 @@ def _solve_node(node: int, cascade: FlowCascade, data: FlowData, largest: list[n
         _remember(largest, cascade.rows(node))
         return 1, 0.0
     cascade.guess(node)
+    if node == 1:  # at the start nothing is learned: its rows are no measure of the next one's sizes
+        _sweep(node, cascade, data)
     guesses, results, changes = [], [], []
     guess = cascade.rows(node)
     scales = [np.maximum(_sizes(row), _FAINT * size) for row, size in zip(guess, largest, strict=True)]
