@@ -90,17 +90,18 @@ def test_modes_of_eigenvalue_zero_are_kept():
 def test_lazy_flow_is_linear_regression(blocks):
     # NTK at infinite width: every mode decays as exp(-(blocks + 2) lambda t) from variance b + 1; asked 1e-3
     data = power_law()
-    problem = flow_problem(dict(width=INF, blocks=blocks), data, horizon=10.0, parametrization="ntk")
+    problem = flow_problem(dict(width=INF, blocks=blocks), data, horizon=12.0 / (blocks + 2), parametrization="ntk")
     predicted = lazyrich.predict(problem)
     modes, times = find_modes(data), predicted.data["time"].values
     decay = np.exp(-2 * (blocks + 2) * np.outer(times, modes.eigenvalues))
     exact = decay @ (modes.eigenvalues * (modes.targets[:, 0] ** 2 + 1)) / 20
     error = np.abs(predicted.train_loss - exact)
     seen = exact > 1e-5 * exact[0]
-    assert np.max(error[seen] / exact[seen]) < 1e-3  # measured 1e-4
-    # the estimate is no smaller than the error, up to a factor 3 (measured 1.0), where it is not rounding
+    assert np.max(error[seen] / exact[seen]) < 1e-3  # measured 5e-5
+    # the estimate bounds the error at every node (measured 1.2 times it at least, 2.8 times in the median)
     estimate = predicted.data["train_loss_error"].values
-    assert np.all(error <= 3 * estimate + 1e-5 * exact)
+    assert np.all(error[1:] <= estimate[1:])
+    assert np.median(estimate[1:] / error[1:]) < 10
 
 
 def test_one_mode_two_layers():
@@ -144,7 +145,7 @@ def gram_losses(data, kappa, times):
 def test_long_horizon_against_the_weights_themselves():
     # eigenvalues over nine decades, so that t = 10^6 is in the middle of learning; asked: 1e-3 of the loss
     data = SpectrumData(
-        eigenvalues=np.geomspace(1e-8, 10, 14).tolist(), target=(10 ** np.linspace(3.5, 0, 14)).tolist()
+        eigenvalues=np.geomspace(1e-10, 10, 14).tolist(), target=(10 ** np.linspace(4.5, 0, 14)).tolist()
     )
     problem = flow_problem(dict(width=INF, blocks=0), data, horizon=1e6, richness=1.3)
     predicted = lazyrich.predict(problem)
@@ -153,8 +154,11 @@ def test_long_horizon_against_the_weights_themselves():
     assert exact[0] == pytest.approx(predicted.train_loss[0], rel=1e-9)
     assert 1e-5 < exact[-1] / exact[0] < 0.1
     error = np.abs(predicted.train_loss / exact - 1)
-    assert error.max() < 1e-3
-    assert error.max() < 3 * predicted.statistics["time_step_error"]
+    assert error.max() < 1e-3  # measured 9e-5
+    # three times the estimate bounds it at every node (measured: 0.44 of it at least, 2.6 times in the median)
+    estimate = predicted.data["train_loss_error"].values / predicted.train_loss
+    assert np.all(error[1:] <= 3 * estimate[1:])
+    assert np.median(estimate[1:] / error[1:]) < 10
 
 
 def test_frozen_input_layer_levels_off_at_its_width():
@@ -210,26 +214,27 @@ DESCENTS = {
 
 @pytest.mark.parametrize("name", DESCENTS)
 def test_descent_at_small_rates_tends_to_flow(name):
-    # Richardson in the rate, twice; what is left is of the order of rate^3 and, for flow, of its time step
+    # a cubic through four rates, read at rate 0; what is left is of the order of rate^4 and, for flow, of its time step
     network, data, training = DESCENTS[name]
     horizon = 0.5
     given = training.get("learning_rate", 1.0)
     mode = "population" if data.samples is None else "full-batch"
     losses = []
-    for steps in (40, 80, 160):
+    counts = (30, 60, 90, 120)
+    for steps in counts:
         rate = horizon / steps
         rates = {k: rate * v for k, v in given.items()} if isinstance(given, dict) else rate
         descent = Training(mode=mode, steps=steps + 1, **(training | {"learning_rate": rates}))
         problem = Problem(network=Network(**network), data=data, training=descent)
         predicted = lazyrich.predict(problem)
         losses.append([predicted.train_loss[-1], predicted.test_loss[-1]])
-    once = [2 * losses[1][i] - losses[0][i] for i in (0, 1)], [2 * losses[2][i] - losses[1][i] for i in (0, 1)]
-    expected = (4 * np.array(once[1]) - once[0]) / 3
-    flow = lazyrich.predict(flow_problem(network, data, horizon=horizon, nodes=81, **training))
-    found = [flow.train_loss[-1], flow.test_loss[-1]]
-    np.testing.assert_allclose(found, expected, rtol=5e-4)
-    assert np.abs(np.array(losses[2]) / expected - 1).max() > 2e-3  # the finest descent alone would not pass
-    assert flow.statistics["time_step_error"] < 5e-4
+    cubics = [np.polynomial.Polynomial.fit(1 / np.array(counts), each, 3) for each in np.log(losses).T]
+    expected = [cubic(0.0) for cubic in cubics]
+    flow = lazyrich.predict(flow_problem(network, data, horizon=horizon, nodes=41, **training))
+    found = np.log([flow.train_loss[-1], flow.test_loss[-1]])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)  # measured at most 9e-5
+    assert np.abs(np.log(losses[-1]) - expected).max() > 5e-4  # the finest descent alone would not pass: 8e-4 to 4e-3
+    assert flow.statistics["time_step_error"] < 4e-4  # measured at most 2e-4
 
 
 def test_momentum_shortens_the_time():
@@ -249,11 +254,11 @@ def test_solution_obeys_the_equations(name):
     problem = flow_problem(network, data, horizon=3.0, **training)
     solution = solve_flow(*flow_limit(problem, 40, data_measure(data)))
     assert solution.unsettled < 1e-7
-    assert residual(solution) < 1e-6
+    assert residual(solution) < 1e-8  # measured at most 2e-10
     wrong = dataclasses.replace(solution.limit, branch=1.01 * solution.limit.branch, skip=1.01 * solution.limit.skip)
     if wrong.blocks:
         solution.cascade.limit = wrong
-        assert residual(solution) > 1e-4
+        assert residual(solution) > 1e-3  # measured 0.02
 
 
 def test_a_grid_too_coarse_is_noticed():
@@ -300,10 +305,8 @@ def test_real_data():
     assert predicted.test_loss is None
     descents = []
     for steps in (100, 200):
-        training = {"training.mode": "full-batch", "training.horizon": None, "training.nodes": None}
         tables = problem.to_dict()
         tables["training"] = {"steps": steps + 1, "learning_rate": 2.0 / steps}
-        del training
         descents.append(lazyrich.predict(Problem(**tables)).train_loss[-1])
     assert predicted.train_loss[-1] == pytest.approx(2 * descents[1] - descents[0], rel=1e-3)
 
@@ -317,7 +320,6 @@ def test_real_data():
         ({"horizon": None}, ["training.horizon", "missing"]),
         ({"nodes": "10"}, ["training.nodes", "odd", "give 11"]),
         ({"nodes": "5"}, ["training.nodes"]),
-        ({"steps": "5"}, ["training.steps", "horizon"]),
         ({"schedule": '"cosine"'}, ["training.schedule"]),
         ({"learning_rate": "[0.1, 0.2]"}, ["training.learning_rate", "one rate"]),
         ({"batch": "3"}, ["training.batch"]),
@@ -337,18 +339,93 @@ def test_keys_of_flow_elsewhere(write_problem):
     assert_one_line_error(run_command("predict", write_problem({"training.steps": None})), "training.steps", "missing")
 
 
-def test_flow_cannot_be_trained(write_problem):
-    path = write_problem(
-        {"training.steps": None, "training.learning_rate": None, "training.mode": '"flow"', "training.horizon": "1.0"}
-    )
-    assert_one_line_error(run_command("train", path), "training.mode", "cannot be trained")
-    assert_one_line_error(run_command("compare", path), "training.mode", "cannot be trained")
+def flow_tables(**training):
+    tables = {"steps": None, "learning_rate": None, "mode": '"flow"', "horizon": "1.0", "nodes": "17"} | training
+    return {f"training.{key}": value for key, value in tables.items()}
+
+
+def test_networks_train_in_steps(write_problem):
+    path = write_problem(flow_tables())
+    assert_one_line_error(run_command("train", path), "training.steps", "missing", "horizon / steps")
 
 
 def test_flow_command(write_problem, tmp_path):
-    path = write_problem(
-        {"training.steps": None, "training.learning_rate": None, "training.mode": '"flow"', "training.horizon": "50.0"}
-    )
+    path = write_problem(flow_tables(horizon="50.0"))
     done = run_command("predict", path, "--plot", tmp_path / "flow.png", "--output", tmp_path / "flow.nc")
     assert done.status == 0 and "time" in done.out and "50" in done.out
     assert (tmp_path / "flow.png").stat().st_size > 10_000
+
+
+# ---- networks, samples of data sets, other verbs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "more"),
+    [
+        (power_law(), {}),
+        (power_law(samples=150, label_noise=0.3), {"momentum": 0.5}),
+    ],
+)
+def test_networks_trained_in_small_steps(data, more):
+    # wide and high-dimensional enough that corrections of finite size hide in the errors of 32 networks
+    data = data.model_copy(update={"dimension": 150})
+    problem = flow_problem(
+        dict(width=150, blocks=1), data, horizon=2.0, steps=2000, nodes=65, learning_rate=0.1, richness=2.0, **more
+    )
+    predicted, trained = lazyrich.predict(problem), lazyrich.train(problem, 32)
+    assert trained.times[-1] == predicted.times[-1] == 2.0 and len(trained.times) <= 65
+    comparison = lazyrich.compare(predicted, trained)
+    for loss in comparison.losses:
+        print(
+            loss,
+            comparison.mean_z(loss),
+            comparison.largest_z(loss),
+            np.abs(comparison.data[loss + "_difference"].values / comparison.predicted.data[loss].values).max(),
+        )
+    print(comparison.summary())
+
+
+def test_networks_diverge_as_an_outcome():
+    problem = flow_problem(dict(width=20, blocks=0), power_law(), horizon=1e3, steps=30, nodes=17)
+    trained = lazyrich.train(problem, 2)
+    assert trained.outcome.kind == "diverged"
+    assert np.isfinite(trained.train_loss[trained.outcome.step - 1]) and np.isnan(
+        trained.train_loss[trained.outcome.step]
+    )
+
+
+def test_comparing_command(write_problem, tmp_path):
+    path = write_problem(flow_tables(steps="50"))
+    done = run_command("compare", path, "--seeds", "2", "--plot", tmp_path / "a.png", "--output", tmp_path / "a.nc")
+    assert done.status == 0, done.err
+    assert "time" in done.out and "2 networks; " in done.out and (tmp_path / "a.png").stat().st_size > 10_000
+    (again,) = lazyrich.comparison.load_comparisons(tmp_path / "a.nc")
+    assert again.trained.times[-1] == 1.0 and again.summary() in done.out.replace("\n", " ")
+
+
+def test_held_out_samples_and_accuracies():
+    data = lazyrich.dataset("digits", classes=[0, 1, 2], test_fraction=0.3)
+    problem = Problem(
+        network=Network(width=64, blocks=0), data=data, training=Training(mode="flow", horizon=0.3, nodes=17)
+    )
+    flow, read = lazyrich.predict(problem), []
+    for steps in (40, 80):
+        training = Training(steps=steps + 1, learning_rate=0.3 / steps)
+        found = lazyrich.predict(Problem(network=problem.network, data=data, training=training))
+        read.append([found.data[name].values[-1] for name in ("test_loss", "train_accuracy", "test_accuracy")])
+    expected = 2 * np.array(read[1]) - read[0]
+    found = [flow.data[name].values[-1] for name in ("test_loss", "train_accuracy", "test_accuracy")]
+    print(found - expected, np.array(read[1]) - expected, found, flow.data["test_loss_error"].values.max())
+
+
+def test_what_flow_does_not_do(write_problem, tmp_path):
+    path = write_problem(flow_tables())
+    path.write_text(path.read_text() + "\n[transfer]\nrates = [0.1, 0.2]\n")
+    for by in ("theory", "training"):
+        done = run_command("transfer", path, "--by", by, "--results", tmp_path / "results")
+        assert_one_line_error(done, "training.mode", "no best learning rate")
+    assert not (tmp_path / "results").exists()
+    problem = lazyrich.load_problem(write_problem(flow_tables()))
+    for averages in (lazyrich.predict_averages, lazyrich.train_averages):
+        with pytest.raises(LazyrichError, match="flow"):
+            averages(problem)

@@ -105,7 +105,7 @@ def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]]) -> Figure:
     below.set(
         xlabel="time (rate x steps)", ylabel="-d log loss / d log time", xscale="log", ylim=(0, 1.3 * largest or 1)
     )
-    above.set(ylabel=_unit(fits[0][2]), title="predicted; thick: where the power law is fitted")
+    above.set(ylabel=_unit(fits[0][2], fits[0][1].loss), title="predicted; thick: where the power law is fitted")
     above.legend(frameon=False, fontsize="small")
     return figure
 
@@ -118,7 +118,8 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
         above, below = grid[:, column]
         for index, comparison in enumerate(comparisons):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-            trained, steps = comparison.trained.data, comparison.predicted.steps
+            trained, times = comparison.trained.data, comparison.trained.times
+            steps = comparison.predicted.steps if times is None else times
             shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
             label = f", {comparison.label}" if comparison.label else ""
             above.plot(steps, comparison.predicted.data[curve].values, color=colour, label=f"theory{label}")
@@ -139,7 +140,8 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
         finish(below, logarithmic=False)
         below.axhspan(-2, 2, color="0.5", alpha=0.15, linewidth=0)
         above.set(title=CURVES[curve], ylabel=_unit(comparisons[0].predicted, curve))
-        below.set(xlabel="step", ylabel="trained - theory\n(standard errors)")
+        below.set(ylabel="trained - theory\n(standard errors)")
+        _label_time(below, comparisons[0].trained)
         above.legend(frameon=False, fontsize="small")
     return figure
 

@@ -122,24 +122,41 @@ class Problem(AnyProblem):
         return type(self)(network=network, data=self.data, training=self.training.model_copy(update=layers))
 
     def to_train(self) -> Problem:
-        """The problem as networks can be trained on it.
+        """The problem as networks can be trained on it: gradient flow by small steps of descent.
 
         Raises
         ------
         LazyrichError
-            For gradient flow and for infinite depth.
+            For gradient flow without a number of steps, and for infinite depth.
         """
-        if self.training.mode == "flow":
-            raise LazyrichError(
-                "training.mode",
-                "gradient flow takes infinitely many steps, and cannot be trained",
-                "set mode = 'full-batch' or 'population' with a small learning_rate",
-            )
         if math.isinf(self.network.blocks):
             raise LazyrichError(
                 "network.blocks", "an infinitely deep network cannot be trained", "give a finite number of blocks"
             )
-        return self.at_depth(self.network.blocks)
+        problem = self._in_steps() if self.training.mode == "flow" else self
+        return problem.at_depth(self.network.blocks)
+
+    def _in_steps(self) -> Problem:
+        training, sampled = self.training, isinstance(self.data, DatasetData) or self.data.samples is not None
+        if training.steps is None:
+            raise LazyrichError(
+                "training.steps",
+                "missing, and networks are trained on gradient flow in small steps",
+                "add steps to [training]; their learning rate is horizon / steps",
+            )
+        assert training.horizon is not None  # flow has one
+        given, factor = training.learning_rate, training.horizon / training.steps
+        rates: Any = given * factor if isinstance(given, float) else None
+        if isinstance(given, LayerValues):
+            rates = {layer: each * factor for layer, each in given.model_dump(exclude_none=True).items()}
+        values = {
+            "mode": "full-batch" if sampled else "population",
+            "horizon": None,
+            "nodes": None,
+            "steps": training.steps + 1,
+            "learning_rate": rates,
+        }
+        return self.with_values({f"training.{key}": value for key, value in values.items()})
 
     def cut_to(self, steps: int) -> Problem:
         """The same training, seen for fewer steps only: schedules stay those of the whole."""

@@ -30,7 +30,8 @@ class Training(Model):
         ``"full-batch"`` (the same `samples` at every step), ``"online"`` (a fresh batch at every step),
         ``"population"`` (infinite data), or ``"flow"`` (gradient flow, on `samples` or, without, on infinite data).
     steps : int
-        T: results are given at steps 0 (initialisation) to T - 1. Not in flow.
+        T: results are given at steps 0 (initialisation) to T - 1. In flow only where networks are trained: so many
+        steps of gradient descent, of rate ``horizon / steps``, stand for it.
     horizon : float
         How long flow lasts, in units of rate x steps: the learning rate, 1 unless given, multiplies it.
     nodes : int
@@ -56,7 +57,7 @@ class Training(Model):
     """
 
     mode: Literal["full-batch", "online", "population", "flow"] = "full-batch"
-    steps: Count = None  # pyright: ignore[reportAssignmentType]  # absent in flow only, which has no use for it
+    steps: Count = None  # pyright: ignore[reportAssignmentType]  # absent in flow only, where theory needs none
     horizon: Positive | None = None
     nodes: Annotated[Count, Field(ge=9)] | None = None
     learning_rate: Annotated[
@@ -117,9 +118,8 @@ class Training(Model):
         if self.nodes is not None and self.nodes % 2 == 0:
             what = "an odd number is needed, so that the error can be told from every other node"
             raise invalid(f"{what} (it is {self.nodes})", f"give {self.nodes + 1}", "nodes")
-        for key, absent in (("steps", None), ("schedule", "constant")):
-            if getattr(self, key) != absent:
-                raise invalid("has no meaning with mode = 'flow'", "remove it; horizon says how long", key)
+        if self.schedule != "constant":
+            raise invalid("has no meaning with mode = 'flow'", "remove it; horizon says how long", "schedule")
         if isinstance(self.learning_rate, list):
             raise invalid("lists rates over steps and flow has none", "give one rate", "learning_rate")
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import psutil
+from scipy.ndimage import maximum_filter1d
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem import Problem
+from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.spectrum import output_count
 from lazyrich.theory.deep_linear.checks import loss_floor, residual
 from lazyrich.theory.deep_linear.flow import FlowSolution, Unsettled, solve_flow
 from lazyrich.theory.deep_linear.flow_limit import flow_limit, grid_length, rule_error
 from lazyrich.theory.deep_linear.limit import Limit
+from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
 
 # Intervals are halved until the loss is this accurate, relative to itself or to _FAINT of the initial loss.
 _TOLERANCE, _FAINT = 1e-3, 1e-5
 # The coarsest of the first grids has logarithmic steps of this length.
 _FIRST_STEP = 0.5
+# Nodes of the coarsest grid that share an error estimate.
+_NEARBY = 5
 # A grid this fine that is no better than one of twice its step has met rounding ..
 _FINE = 256
 # .. and no finer grid than this is tried.
@@ -39,6 +44,8 @@ class FlowCurves:
         ``train_loss``, ``test_loss`` where there is one, and ``.._error``: estimates of what is wrong with them.
     slowest : ndarray, shape (nodes,)
         What the mean of the slowest mode of the target is, relative to its start.
+    accuracies : dict of ndarray
+        Of data with classes; see :func:`lazyrich.theory.deep_linear.outputs.read_data_set`.
     kernels : dict of ndarray
         As :func:`lazyrich.theory.deep_linear.predict.predict` gives them.
     statistics : dict
@@ -47,6 +54,7 @@ class FlowCurves:
     times: np.ndarray
     losses: dict[str, np.ndarray]
     slowest: np.ndarray
+    accuracies: dict[str, np.ndarray]
     kernels: dict[str, np.ndarray]
     statistics: dict[str, float]
 
@@ -76,13 +84,14 @@ def flow_curves(problem: Problem, progress: Callable[[int, int], object] | None 
             grids = []
             if asked is not None or step >= _MOST_INTERVALS:
                 what = f"the equations of node {error.node} of {step} do not settle"
-                raise LazyrichError("training.nodes", what, "give more nodes, or leave nodes out") from None
+                remedy = "give more nodes, or leave nodes out" if asked is not None else "shorten the horizon"
+                raise LazyrichError("training.nodes", what, remedy) from None
         if len(grids) == 3:
             curves = _extrapolated(grids)
             error = curves.statistics["time_step_error"]
             met_rounding = step >= _FINE and error > 0.5 * before
             if asked is not None or error <= _TOLERANCE or met_rounding or not _fits(problem, 2 * step):
-                return curves
+                return _with_samples(curves, grids, problem.data) if problem.data.kind == "dataset" else curves
             before = error
         step *= 2
 
@@ -105,7 +114,8 @@ def required_memory(problem: Problem, limit: Limit) -> int:
     """Bytes that the solution on one grid holds at once, and its kernels."""
     per_level = (8 + 10 * (limit.skip != 0.0 and limit.blocks > 0)) + 4
     rows = len(limit.nodes.points) * limit.uses_nodes
-    return 8 * (per_level * (limit.blocks + 1) + rows + 12) * limit.size**2
+    samples = law_memory(problem.data, limit.steps) if isinstance(problem.data, DatasetData) else 0
+    return 8 * (per_level * (limit.blocks + 1) + rows + 12) * limit.size**2 + samples
 
 
 def _fits(problem: Problem, intervals: int) -> bool:
@@ -116,16 +126,7 @@ def _fits(problem: Problem, intervals: int) -> bool:
 
 
 def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
-    coarse, middle, fine = (_losses(grid) for grid in grids)
-    losses = {}
-    for name in middle:
-        better = _combined(np.log(middle[name]), np.log(fine[name][::2]))
-        change = np.abs(better[::2] - _combined(np.log(coarse[name]), np.log(middle[name][::2]))) / 3
-        between = np.maximum(change[:-1], change[1:])
-        error = np.zeros_like(better)
-        error[::2], error[1::2] = change, between
-        losses[name] = np.exp(better)
-        losses[f"{name}_error"] = error * losses[name]
+    losses = _extrapolated_losses([_losses(grid) for grid in grids])
     middle, fine = grids[1:]
     kernels = {
         name: _combined(kernel, fine_kernel)
@@ -137,9 +138,10 @@ def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
         times=middle.times,
         losses=losses,
         slowest=_slowest(middle),
+        accuracies={},
         kernels=kernels,
         statistics={
-            "residual": residual(middle),  # pyright: ignore[reportArgumentType]  # it has all that is read
+            "residual": residual(middle),
             "time_step_error": float(np.max(relative)),
             "nodes": len(fine.times),
             "sweeps_per_node": fine.sweeps,
@@ -148,6 +150,32 @@ def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
             "quadrature_error": rule_error(fine.limit),
         },
     )
+
+
+def _extrapolated_losses(grids: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Losses at the nodes of the middle grid, and estimates of their errors."""
+    coarse, middle, fine = grids
+    losses = {}
+    for name in middle:
+        better = _combined(np.log(middle[name]), np.log(fine[name][::2]))
+        change = np.abs(better[::2] - _combined(np.log(coarse[name]), np.log(middle[name][::2]))) / 3
+        # the largest nearby: the two cross each other now and then
+        change = maximum_filter1d(change, _NEARBY, axis=0, mode="nearest")
+        between = np.maximum(change[:-1], change[1:])
+        error = np.zeros_like(better)
+        error[::2], error[1::2] = change, between
+        losses[name] = np.exp(better)
+        losses[f"{name}_error"] = error * losses[name]
+    return losses
+
+
+def _with_samples(curves: FlowCurves, grids: list[FlowSolution], data: DatasetData) -> FlowCurves:
+    """With what is read of the samples of a data set: the loss of a held-out part, and accuracies."""
+    read = [read_data_set(grid, data) for grid in grids]
+    (_, middle), (_, fine) = read[1:]
+    accuracies = {name: _combined(values, fine[name][::2]).clip(0.0, 1.0) for name, values in middle.items()}
+    losses = curves.losses | _extrapolated_losses([losses for losses, _ in read])
+    return dataclasses.replace(curves, losses=losses, accuracies=accuracies)
 
 
 def _combined(coarse: np.ndarray, fine: np.ndarray) -> np.ndarray:

@@ -220,7 +220,7 @@ class FlowData:
 
 def _solve_right(system: np.ndarray, row: np.ndarray) -> np.ndarray:
     """``x system = row`` for a lower triangular system."""
-    return solve_triangular(system, row, trans="T", lower=True)
+    return solve_triangular(system, row, trans=1, lower=True)
 
 
 def _store(matrix: np.ndarray, now: slice, upto: slice, rows: np.ndarray) -> None:

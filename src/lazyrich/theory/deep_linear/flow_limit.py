@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 
 from lazyrich.problem import DatasetData, Problem, output_scale
 from lazyrich.problem.spectrum import input_dimension
-from lazyrich.theory.deep_linear.limit import Limit
+from lazyrich.theory.deep_linear.limit import Limit, limit_mode
 from lazyrich.theory.deep_linear.optimizer import Memory
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, Measure
 
@@ -60,7 +60,7 @@ def flow_memory(times: np.ndarray, rate: float, weight_decay: float) -> Memory:
         last, before, implicit = 1.0, 0.0, 1.0
         if node > 1:
             ratio = steps[node - 1] / steps[node - 2]
-            last, before, implicit = ((1 + ratio) ** 2, -(ratio**2), 1 + ratio) / np.float64(1 + 2 * ratio)
+            last, before, implicit = np.array([(1 + ratio) ** 2, -(ratio**2), 1 + ratio]) / (1 + 2 * ratio)
         weight = implicit * steps[node - 1] * rate
         shrink = 1 + weight * weight_decay
         earlier = node - 2 if node > 1 else 0
@@ -123,7 +123,7 @@ def flow_limit(problem: Problem, nodes: int, measure: DataMeasure) -> tuple[Limi
         branch=network.branch_multiplier,
         variances=start.variances,
         memories=[first, *[middle] * network.blocks, last],
-        mode="population" if math.isinf(start.sample_ratio) else "full-batch",
+        mode=limit_mode(problem),
         sample_ratio=start.sample_ratio,
         has_test_loss=problem.data.kind != "dataset",
         data=measure,

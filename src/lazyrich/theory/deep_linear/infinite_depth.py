@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.ndimage import maximum_filter1d
 
 from lazyrich.problem import Problem
 from lazyrich.trajectory import Outcome, Trajectory
 
 # Together they cost 1.75 times the deepest: what is asked for is at most three times.
 DEPTHS = (8, 16, 32)
+# Steps or nodes that share an error estimate.
+_NEARBY = 7
 
 
 def depth_limit(problem: Problem, predict: Callable[[Problem], Trajectory]) -> Trajectory:
@@ -47,10 +50,15 @@ def depth_limit(problem: Problem, predict: Callable[[Problem], Trajectory]) -> T
         if "_error" in name and "loss" in name:
             continue  # of the time step, in flow: the deepest network's, to which that of the depth is added below
         if "loss" not in name:
-            merged[name] = merged[name].copy(data=_extrapolated(values)[0])
+            value = _extrapolated(values)[0]
+            if name.endswith(("_accuracy", "_correct")):
+                value = value.clip(0.0, 1.0)  # they are parts and probabilities
+            merged[name] = merged[name].copy(data=value)
             continue
         limit, line = _extrapolated([np.log(value) for value in values])
-        change, place = np.abs(limit - line), name.replace("loss", "loss_error")
+        # the largest nearby: the two cross each other now and then
+        change = maximum_filter1d(np.abs(limit - line), _NEARBY, axis=0, mode="nearest")
+        place = name.replace("loss", "loss_error")
         before = merged[place].values if place in merged else 0.0
         merged[name] = merged[name].copy(data=np.exp(limit))
         merged[place] = merged[name].copy(data=np.exp(limit) * change + before)

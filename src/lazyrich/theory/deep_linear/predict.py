@@ -100,7 +100,7 @@ def _predict_flow(
     if responses:
         raise LazyrichError("responses", "gradient flow has none between two steps", "leave them out")
     curves = flow_curves(problem.at_depth(problem.network.blocks), progress)
-    data = lay_out(problem, curves.losses, curves.kernels, {}, curves.times)
+    data = lay_out(problem, curves.losses, curves.kernels, curves.accuracies, curves.times)
     data["slowest_mode"] = ("step", curves.slowest, {"long_name": "slowest mode of the target, relative to its start"})
     return Trajectory(
         data=data,
