@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lazyrich.comparison import Comparison
+    from lazyrich.theory.deep_linear.compute import ComputeTrade
     from lazyrich.theory.deep_linear.exponent import Exponent
     from lazyrich.trajectory import Trajectory
 
@@ -84,16 +85,23 @@ def plot_trajectory(trajectory: Trajectory) -> Figure:
     return figure
 
 
-def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]]) -> Figure:
-    """Losses over time, and below their slopes with exponents: fitted (dashed), expected of rich networks (dotted)."""
-    figure, grid = _new_figure(2, 1, 6.4, height_ratios=[1.4, 1])
-    above, below = grid[:, 0]
+def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]], trade: ComputeTrade | None = None) -> Figure:
+    """Losses over time, and below their slopes with exponents: fitted (dashed), expected of rich networks (dotted).
+
+    With a trade of width against steps, losses over compute stand beside them.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4 if trade is None else 11.6, 6.4), layout="constrained")
+    grid = figure.add_gridspec(2, 1 if trade is None else 2, height_ratios=[1.4, 1])
+    above = figure.add_subplot(grid[0, 0])
+    below = figure.add_subplot(grid[1, 0], sharex=above)
     for index, (label, fit, trajectory) in enumerate(fits):
         colour = COLOURS[index % len(COLOURS)]
         times, loss = trajectory.data["time"].values[1:], trajectory.data[fit.loss].values[1:]
         above.plot(times, loss, color=colour, label=label or LOSSES[fit.loss])
         below.plot(times, -np.gradient(np.log(loss), np.log(times)), color=colour)
-        if fit.window is not None:
+        if fit.window is not None and fit.exponent is not None:
             inside = (times >= fit.window[0]) & (times <= fit.window[1])
             above.plot(times[inside], loss[inside], color=colour, linewidth=4, alpha=0.3, solid_capstyle="butt")
             below.hlines(fit.exponent, *fit.window, color=colour, linestyle="--")
@@ -105,9 +113,25 @@ def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]]) -> Figure:
     below.set(
         xlabel="time (rate x steps)", ylabel="-d log loss / d log time", xscale="log", ylim=(0, 1.3 * largest or 1)
     )
+    above.tick_params(labelbottom=False)
     above.set(ylabel=_unit(fits[0][2], fits[0][1].loss), title="predicted; thick: where the power law is fitted")
     above.legend(frameon=False, fontsize="small")
+    if trade is not None:
+        _plot_trade(figure.add_subplot(grid[:, 1]), fits, trade)
     return figure
+
+
+def _plot_trade(axes: Axes, fits: Sequence[tuple[str, Exponent, Trajectory]], trade: ComputeTrade) -> None:
+    for index, (label, fit, trajectory) in enumerate(fits):
+        compute = trajectory.data["time"].values[1:] * trajectory.problem.to_dict()["network"]["width"]
+        loss = trajectory.data[fit.loss].values[1:]
+        axes.plot(compute, loss, color=COLOURS[index % len(COLOURS)], label=label)
+    guide = trade.loss[0] * (np.asarray(trade.compute) / trade.compute[0]) ** -trade.loss_exponent[0]
+    axes.plot(trade.compute, guide, color="0.3", linestyle="--", label=f"compute^-{trade.loss_exponent[0]:.3f}")
+    axes.plot(trade.compute, trade.loss, "o", color="0.3", label="the wider takes over")
+    finish(axes, True)
+    axes.set(xscale="log", xlabel="compute (width x time)", title="width against steps")
+    axes.legend(frameon=False, fontsize="small")
 
 
 def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:

@@ -192,6 +192,7 @@ def exponent(
     """Fit a power law to the loss of gradient flow, and tell where it holds and why it ends."""
     from lazyrich import Study, load_study
     from lazyrich.problem.files import point_label
+    from lazyrich.theory.deep_linear.compute import compute_trade
     from lazyrich.theory.deep_linear.exponent import fit_exponent
 
     check_outputs(output, plot)
@@ -205,18 +206,22 @@ def exponent(
             found.append((label, *fit_exponent(problem, progress)))
     if output is not None:
         found[0][2].save(output)
+    trade = compute_trade([each[1:] for each in found])
     if plot is not None:
         from lazyrich.plots import plot_exponents, save_figure
 
-        save_figure(plot_exponents(found), plot)
+        save_figure(plot_exponents(found, trade), plot)
     if json:
-        print_json({"exponents": [{"label": label, **fit.to_json()} for label, fit, _ in found]})
+        exponents = [{"label": label, **fit.to_json()} for label, fit, _ in found]
+        print_json({"exponents": exponents, "compute": None if trade is None else trade.to_json()})
         return
     from lazyrich.tables import exponent_rows, plain_table
 
     print_table(plain_table(exponent_rows([(label, fit) for label, fit, _ in found])))
     for label, fit, _ in found:
         print("\n".join(f"{label}: {line}" if label else line for line in fit.summary()))
+    if trade is not None:
+        print("\n".join(trade.summary()))
 
 
 def _print_comparisons(comparisons: list[Comparison]) -> None:

@@ -18,8 +18,9 @@ from lazyrich.trajectory import Trajectory, plain
 
 # The window ends once the slowest mode has been learned this far ..
 _LEARNED = 0.02
-# .. or the slope falls below this fraction of the largest one before: the loss levels off.
-_LEVELLED = 0.5
+# .. or the slope has fallen to the first fraction of the largest one before, if it falls to the second: the loss levels
+# off.
+_LEAVING, _LEVELLED = 0.9, 0.5
 # The window begins once so much of the loss is gone, and is at least and at most so many decades long.
 _BEGUN, _LEAST_DECADES, _MOST_DECADES = 0.5, 1.5, 4.0
 # The asymptotic regime is reached where the slope at the window's end is this close to the exponent, relatively.
@@ -36,7 +37,8 @@ class Exponent:
     ----------
     exponent, low, high : float or None
         The exponent to which the slope tends, and the interval that the slope at the window's end and fits to parts of
-        the window span; None where there is no window.
+        the window span; where the loss levels off, the median slope inside the window, the least and the largest. None
+        where there is no window.
     slope : float or None
         ``-d log(loss)/d log(t)`` at the end of the window.
     window : tuple of float or None
@@ -48,6 +50,8 @@ class Exponent:
     ends : str
         Why the window ends: ``"horizon"``, ``"cut-off"`` (the slowest mode of the spectrum is being learned) or
         ``"levels off"``.
+    leaves, level : float or None
+        Where the loss levels off: the time by which its slope is half of the steepest, and the loss at the horizon.
     loss : str
         Which loss was fitted.
     decades : list of tuple of float
@@ -63,6 +67,8 @@ class Exponent:
     expected_lazy: float | None
     verdict: str
     ends: str
+    leaves: float | None
+    level: float | None
     loss: str
     decades: list[tuple[float, float, float]]
 
@@ -82,10 +88,13 @@ class Exponent:
                 f"from t = {first:.2g} to {last:.2g}, the {_ENDS[self.ends]}"
             )
             if self.verdict == "not reached":
-                lines.append(
-                    f"the asymptotic regime is not reached: the slope is {self.slope:.3f} there and still moving, "
-                    "the exponent extrapolates it; give a longer horizon"
-                )
+                start = f"the asymptotic regime is not reached: the slope is {self.slope:.3f} there and still moving, "
+                if self.ends == "levels off":
+                    lines.append(start + "the exponent is its median; give more samples or a larger width")
+                else:
+                    lines.append(start + "the exponent extrapolates it; give a longer horizon")
+        if self.leaves is not None:
+            lines.append(f"levels off from t = {self.leaves:.2g} on, to {self.level:.4g} at the horizon")
         if self.ends == "cut-off":
             lines.append(
                 "beyond, the end of the spectrum is felt: give more dimensions to follow the power law further"
@@ -127,11 +136,16 @@ def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None
     times, losses = data["time"].values[1:], data[name].values
     fitted = losses[1:] + missing_tail(problem) * losses[0]
     slopes = -np.gradient(np.log(fitted), np.log(times))
-    begin, end, ends = _window(losses, slopes, data["slowest_mode"].values[1:])
+    begin, end, ends, left = _window(losses, slopes, data["slowest_mode"].values[1:])
     (rich, lazy), decades = expected_exponents(problem), _decades(times, losses[1:])
+    leaves, level = (None, None) if left is None else (float(times[left]), float(losses[-1]))
     if end - begin < 8 or times[end] < times[begin] * 10**_LEAST_DECADES:
-        return Exponent(None, None, None, None, None, rich, lazy, "none", ends, name, decades), trajectory
-    estimates = _estimates(np.log(times[begin : end + 1]), slopes[begin : end + 1])
+        none = Exponent(None, None, None, None, None, rich, lazy, "none", ends, leaves, level, name, decades)
+        return none, trajectory
+    if ends == "levels off":  # slopes tend to nothing there
+        estimates = [float(read(slopes[begin : end + 1])) for read in (np.median, np.min, np.max)]
+    else:
+        estimates = _estimates(np.log(times[begin : end + 1]), slopes[begin : end + 1])
     exponent, slope = float(np.median(estimates[:3])), float(slopes[end])
     error = float(np.max(data[f"{name}_error"].values[1:][begin : end + 1] / losses[1:][begin : end + 1]))
     error /= math.log(times[end] / times[begin])
@@ -146,6 +160,8 @@ def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None
         expected_lazy=lazy,
         verdict="reached" if reached else "not reached",
         ends=ends,
+        leaves=leaves,
+        level=level,
         loss=name,
         decades=decades,
     ), trajectory
@@ -170,9 +186,9 @@ def missing_tail(problem: Problem) -> float:
 def expected_exponents(problem: Problem) -> tuple[float, float] | tuple[None, None]:
     """Of rich and of lazy plain networks on power-law data; None of others.
 
-    Rich: ``W b/(1 + (W - 1) b)`` for b below 1, else b, with W weight layers and ``b = (source - 1)/capacity + 1``: the
-    norms of all layers grow as ``|beta|^(1/W)``, and with them the effective rate. Lazy: b. Source: Bordelon & Pehlevan
-    (2025) for two layers, docs/theory/long-horizons.md for more.
+    Rich: ``W b/(1 + (W - 1) b)`` for b below 1, else b, with W weight layers that are trained and ``b = (source -
+    1)/capacity + 1``: the norms of all of them grow as ``|beta|^(1/W)``, and with them the effective rate. Lazy: b.
+    Source: Bordelon & Pehlevan (2025) for two layers, docs/theory/long-horizons.md for more.
     """
     data, network = problem.data, problem.network
     if not isinstance(data, PowerLawData) or data.capacity == 0 or network.skip != 0.0:
@@ -180,24 +196,27 @@ def expected_exponents(problem: Problem) -> tuple[float, float] | tuple[None, No
     task = (data.source - 1) / data.capacity + 1
     if task <= 0:
         return None, None
-    layers = network.blocks + 2
+    layers = int(np.count_nonzero(problem.training.rates(network.blocks)[:, 0]))
     return (task if task >= 1 else layers * task / (1 + (layers - 1) * task)), task
 
 
-def _window(losses: np.ndarray, slopes: np.ndarray, slowest: np.ndarray) -> tuple[int, int, str]:
-    """First and last index of the power law, and why it ends."""
+def _window(losses: np.ndarray, slopes: np.ndarray, slowest: np.ndarray) -> tuple[int, int, str, int | None]:
+    """First and last index of the power law, why it ends, and where the loss has levelled off, if it does."""
     end, ends = len(slopes) - 1, "horizon"
     learned = np.flatnonzero(slowest < 1 - _LEARNED)
     if len(learned) and learned[0] <= end:
         end, ends = max(int(learned[0]) - 1, 0), "cut-off"
     begun = np.flatnonzero(losses[1:] < _BEGUN * losses[0])
     begin = int(begun[0]) if len(begun) else end
+    left = None
     if begin < end:
-        steepest = np.maximum.accumulate(slopes[begin : end + 1])
-        level = np.flatnonzero(slopes[begin : end + 1] < _LEVELLED * steepest)
+        inside = slopes[begin : end + 1]
+        level = np.flatnonzero(inside < _LEVELLED * np.maximum.accumulate(inside))
         if len(level):
-            end, ends = begin + int(np.argmax(slopes[begin : begin + int(level[0]) + 1])), "levels off"
-    return begin, end, ends
+            left = begin + int(level[0])
+            before = slopes[begin : left + 1]
+            end, ends = begin + int(np.flatnonzero(before >= _LEAVING * before.max())[-1]), "levels off"
+    return begin, end, ends, left
 
 
 def _estimates(logarithms: np.ndarray, slopes: np.ndarray) -> list[float]:

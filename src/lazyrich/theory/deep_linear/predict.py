@@ -121,7 +121,8 @@ def solve_to_tolerance(
     `measure`, if it is known already, must be that of the problem's data.
     """
     if problem.training.mode == "flow" or math.isinf(problem.network.blocks):
-        raise LazyrichError("training", "gradient flow and infinite depth have no single solution", "use predict")
+        what = "averages and best rates are not predicted for gradient flow, nor at infinite depth"
+        raise LazyrichError("training.mode", what, "train in steps, at a finite depth")
     problem = problem.at_depth(problem.network.blocks)
     _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
     limit = take_limit(problem, measure=measure)
