@@ -86,7 +86,7 @@ def test_modes_of_eigenvalue_zero_are_kept():
 # ---- closed forms -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("blocks", [0, 1, 4])
+@pytest.mark.parametrize("blocks", [0, 3])
 def test_lazy_flow_is_linear_regression(blocks):
     # NTK at infinite width: every mode decays as exp(-(blocks + 2) lambda t) from variance b + 1; asked 1e-3
     data = power_law()
@@ -367,23 +367,33 @@ def test_flow_command(write_problem, tmp_path):
     ],
 )
 def test_networks_trained_in_small_steps(data, more):
-    # wide and high-dimensional enough that corrections of finite size hide in the errors of 32 networks
+    # corrections of finite size hide in the errors of 24 networks: measured |z| 0.3 to 0.8 on average, at most 1.4, and
+    # at most 5% of the loss apart
     data = data.model_copy(update={"dimension": 100})
     problem = flow_problem(
         dict(width=100, blocks=1), data, horizon=4.0, steps=1000, nodes=65, learning_rate=0.1, richness=2.0, **more
     )
     predicted, trained = lazyrich.predict(problem), lazyrich.train(problem, 24)
-    print(predicted.test_loss[[0, 20, 40, 64]], predicted.train_loss[[0, 20, 40, 64]])
+    assert predicted.test_loss[-1] < 0.15 * predicted.test_loss[0]  # much is learned
     assert trained.times[-1] == predicted.times[-1] == 4.0 and len(trained.times) <= 65
     comparison = lazyrich.compare(predicted, trained)
     for loss in comparison.losses:
-        print(
-            loss,
-            comparison.mean_z(loss),
-            comparison.largest_z(loss),
-            np.abs(comparison.data[loss + "_difference"].values / comparison.predicted.data[loss].values).max(),
-        )
-    print(comparison.summary())
+        assert comparison.mean_z(loss) < 2 and comparison.largest_z(loss) < 3.5
+        apart = comparison.data[f"{loss}_difference"].values / comparison.predicted.data[loss].values
+        assert np.abs(apart).max() < 0.12
+
+
+def test_a_prediction_is_read_between_its_nodes():
+    # the nodes of the finer grid are half way between those of the coarser; asked 1e-3, measured at most 2e-4
+    problem = flow_problem(dict(width=INF, blocks=0), power_law(), horizon=2.0, nodes=65, steps=2)
+    coarse, fine = (lazyrich.predict(problem.with_values({"training.nodes": nodes})) for nodes in (65, 129))
+    trained = dataclasses.replace(lazyrich.train(problem.with_values({"network.width": 3}), 2), problem=problem)
+    trained = dataclasses.replace(
+        trained, data=trained.data.isel(step=[0] * 129).assign_coords(time=("step", fine.times))
+    )
+    read = lazyrich.compare(coarse, trained).predicted
+    print(np.abs(read.test_loss / fine.test_loss - 1).max())
+    np.testing.assert_allclose(read.test_loss, fine.test_loss, rtol=1e-3)
 
 
 def test_networks_diverge_as_an_outcome():
@@ -414,9 +424,13 @@ def test_held_out_samples_and_accuracies():
         training = Training(steps=steps + 1, learning_rate=0.3 / steps)
         found = lazyrich.predict(Problem(network=problem.network, data=data, training=training))
         read.append([found.data[name].values[-1] for name in ("test_loss", "train_accuracy", "test_accuracy")])
+    # Richardson in the rate; measured 2e-5, 4e-6 and 8e-7, where the finer descent alone is 1e-3, 3e-4 and 2e-4 off
     expected = 2 * np.array(read[1]) - read[0]
     found = [flow.data[name].values[-1] for name in ("test_loss", "train_accuracy", "test_accuracy")]
-    print(found - expected, np.array(read[1]) - expected, found, flow.data["test_loss_error"].values.max())
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.all(np.abs(read[1] - expected) > 2e-4)
+    assert flow.data["test_loss_error"].values.max() < 2e-3  # measured 4e-4, at 17 nodes
+    assert flow.data["test_correct"].shape[0] == 17 and flow.data["test_correct"].max() <= 1
 
 
 def test_what_flow_does_not_do(write_problem, tmp_path):

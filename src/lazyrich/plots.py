@@ -98,9 +98,10 @@ def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]], trade: Comp
     below = figure.add_subplot(grid[1, 0], sharex=above)
     for index, (label, fit, trajectory) in enumerate(fits):
         colour = COLOURS[index % len(COLOURS)]
+        line = "-" if index < len(COLOURS) else (0, (8, 2))
         times, loss = trajectory.data["time"].values[1:], trajectory.data[fit.loss].values[1:]
-        above.plot(times, loss, color=colour, label=label or LOSSES[fit.loss])
-        below.plot(times, -np.gradient(np.log(loss), np.log(times)), color=colour)
+        above.plot(times, loss, color=colour, linestyle=line, label=label or LOSSES[fit.loss])
+        below.plot(times, -np.gradient(np.log(loss), np.log(times)), color=colour, linestyle=line)
         if fit.window is not None and fit.exponent is not None:
             inside = (times >= fit.window[0]) & (times <= fit.window[1])
             above.plot(times[inside], loss[inside], color=colour, linewidth=4, alpha=0.3, solid_capstyle="butt")

@@ -71,9 +71,9 @@ def compute_trade(results: Sequence[tuple[Exponent, Trajectory]]) -> ComputeTrad
         return None
     compute, width, loss = (np.array(values) for values in zip(*changes, strict=True))
     return ComputeTrade(
-        compute=list(np.exp(compute)),
-        width=list(np.exp(width)),
-        loss=list(np.exp(loss)),
+        compute=np.exp(compute).tolist(),
+        width=np.exp(width).tolist(),
+        loss=np.exp(loss).tolist(),
         width_exponent=_slope(compute, width),
         loss_exponent=_slope(compute, -loss),
         expected=_expected(results[0][1]),

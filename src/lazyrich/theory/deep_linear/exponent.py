@@ -114,8 +114,6 @@ _ENDS = {
 def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None = None) -> tuple[Exponent, Trajectory]:
     """Predict gradient flow and fit a power law to the loss.
 
-    The test loss is fitted, or the training loss where there is none.
-
     Parameters
     ----------
     problem : Problem
@@ -127,10 +125,35 @@ def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None
     ------
     LazyrichError
         For a problem that is not gradient flow, and whatever :func:`lazyrich.predict` raises.
+
+    Examples
+    --------
+    >>> import lazyrich
+    >>> problem = lazyrich.Problem(
+    ...     network=lazyrich.Network(width=float("inf"), blocks=0),
+    ...     data=lazyrich.PowerLawData(dimension=10**8, capacity=1.5, source=0.25),
+    ...     training=lazyrich.Training(mode="flow", horizon=1e-3, nodes=65, richness=0.1),
+    ... )
+    >>> fit, trajectory = fit_exponent(problem)
+    >>> round(fit.exponent, 3), fit.ends
+    (0.5, 'horizon')
     """
     if problem.training.mode != "flow":
         raise LazyrichError("training.mode", "an exponent needs gradient flow", "set mode = 'flow' and give a horizon")
     trajectory = predict(problem, progress=progress)
+    return read_exponent(trajectory), trajectory
+
+
+def read_exponent(trajectory: Trajectory) -> Exponent:
+    """Fit a power law to the loss of gradient flow: the test loss, or the training loss where there is none.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        A prediction of gradient flow.
+    """
+    problem = trajectory.problem
+    assert isinstance(problem, Problem)  # gradient flow is
     name = "train_loss" if trajectory.test_loss is None else "test_loss"
     data = trajectory.data
     times, losses = data["time"].values[1:], data[name].values
@@ -140,8 +163,7 @@ def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None
     (rich, lazy), decades = expected_exponents(problem), _decades(times, losses[1:])
     leaves, level = (None, None) if left is None else (float(times[left]), float(losses[-1]))
     if end - begin < 8 or times[end] < times[begin] * 10**_LEAST_DECADES:
-        none = Exponent(None, None, None, None, None, rich, lazy, "none", ends, leaves, level, name, decades)
-        return none, trajectory
+        return Exponent(None, None, None, None, None, rich, lazy, "none", ends, leaves, level, name, decades)
     if ends == "levels off":  # slopes tend to nothing there
         estimates = [float(read(slopes[begin : end + 1])) for read in (np.median, np.min, np.max)]
     else:
@@ -164,7 +186,7 @@ def fit_exponent(problem: Problem, progress: Callable[[int, int], object] | None
         level=level,
         loss=name,
         decades=decades,
-    ), trajectory
+    )
 
 
 def missing_tail(problem: Problem) -> float:
