@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 STUDIES = [
     path for path in sorted((ROOT / "studies").glob("*.toml")) if 'kind = "residual"' not in path.read_text("utf-8")
 ]
-GUIDES = [ROOT / "docs" / "two-layer.md"]
+GUIDES = [ROOT / "docs" / "two-layer.md", ROOT / "docs" / "long-horizons.md"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -60,8 +60,21 @@ def test_problem_file_page(tmp_path):
 @pytest.mark.parametrize("page", GUIDES, ids=[page.stem for page in GUIDES])
 def test_examples_of_guides_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    names = {}  # one example goes on from the one before
     for example in blocks(page, "python"):
-        exec(compile(example, page.name, "exec"), {})
+        exec(compile(example, page.name, "exec"), names)
+
+
+def test_long_horizons_page(tmp_path):
+    flow, depth = blocks(ROOT / "docs" / "long-horizons.md", "toml")
+    path = tmp_path / "problem.toml"
+    path.write_text(flow)
+    assert lazyrich.predict(lazyrich.load_problem(path)).data.sizes["step"] == 129
+    rest = (
+        '[data]\nkind = "gaussian"\ndimension = 100\n[training]\nmode = "population"\nsteps = 3\nlearning_rate = 0.01\n'
+    )
+    path.write_text(depth + rest)
+    assert lazyrich.predict(lazyrich.load_problem(path)).statistics["depth_error"] < 0.01
 
 
 def test_two_layer_page(tmp_path):
@@ -100,7 +113,11 @@ def test_studies_run(path, tmp_path, monkeypatch, capsys):
         for _, problem in study.problems():
             training = problem.training
             earlier = {"training.horizon": training.horizon * 1e-3, "training.nodes": 33}
-            assert np.isfinite(lazyrich.predict(problem.with_values(earlier)).train_loss).all()
+            predicted = lazyrich.predict(problem.with_values(earlier))
+            assert np.isfinite(predicted.train_loss).all()
+        if training.steps is not None:
+            trained = lazyrich.train(problem.with_values(earlier | {"training.steps": 20}), 2)
+            assert trained.train_loss[-1] == pytest.approx(predicted.train_loss[-1], rel=1.0)
         return
     if study.transfer is not None:
         words = ["transfer", str(path), "--by", "theory", "--workers", "1", "--results", str(tmp_path / "results")]

@@ -21,8 +21,9 @@ from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
 
-# Intervals are halved until the loss is this accurate, relative to itself or to _FAINT of the initial loss.
-_TOLERANCE, _FAINT = 1e-3, 1e-5
+# Intervals are halved until the loss is this accurate, relative to itself or to _FAINT of the initial loss. That of a
+# finite training set ends in exponential decay, for which no logarithmic grid is made: there it is _FAINT_ON_SAMPLES.
+_TOLERANCE, _FAINT, _FAINT_ON_SAMPLES = 1e-3, 1e-5, 1e-2
 # The coarsest of the first grids has logarithmic steps of this length.
 _FIRST_STEP = 0.5
 # Nodes of the coarsest grid that share an error estimate.
@@ -132,8 +133,12 @@ def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
         name: _combined(kernel, fine_kernel)
         for (name, kernel), fine_kernel in zip(_kernels(middle, 1).items(), _kernels(fine, 2).values(), strict=True)
     }
-    names = [name for name in losses if not name.endswith("_error")]
-    relative = [losses[f"{name}_error"] / np.maximum(losses[name], _FAINT * losses[name][0]) for name in names]
+    faint = {"test_loss": _FAINT, "train_loss": _FAINT_ON_SAMPLES if fine.data.full_batch else _FAINT}
+    relative = [
+        losses[f"{name}_error"] / np.maximum(losses[name], faint[name] * losses[name][0])
+        for name in losses
+        if not name.endswith("_error")
+    ]
     return FlowCurves(
         times=middle.times,
         losses=losses,
