@@ -110,14 +110,16 @@ def test_studies_run(path, tmp_path, monkeypatch, capsys):
             assert len(rows) >= 2 ** len(small.diagram.axes)
         return
     if study.problem.training.mode == "flow":
-        for _, problem in study.problems():
+        for _, problem in (study.problems()[0], study.problems()[-1]):
             training = problem.training
-            earlier = {"training.horizon": training.horizon * 1e-3, "training.nodes": 33}
+            earlier = {"training.horizon": training.horizon * 1e-3, "training.nodes": 65}
             predicted = lazyrich.predict(problem.with_values(earlier))
             assert np.isfinite(predicted.train_loss).all()
-        if training.steps is not None:
-            trained = lazyrich.train(problem.with_values(earlier | {"training.steps": 20}), 2)
-            assert trained.train_loss[-1] == pytest.approx(predicted.train_loss[-1], rel=1.0)
+            if training.steps is not None:
+                trained = lazyrich.train(problem.with_values(earlier | {"training.steps": 20}), 2)
+                # of their start, as that of two networks differs by a third; measured at most 9% apart
+                left = [each.test_loss[-1] / each.test_loss[0] for each in (trained, predicted)]
+                assert left[0] == pytest.approx(left[1], rel=0.2) and left[1] < 0.7
         return
     if study.transfer is not None:
         words = ["transfer", str(path), "--by", "theory", "--workers", "1", "--results", str(tmp_path / "results")]
