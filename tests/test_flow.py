@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from scipy.optimize import brentq
 import lazyrich
 from lazyrich import GaussianData, LazyrichError, Network, PowerLawData, Problem, SpectrumData, Training
 from lazyrich.problem.spectrum import find_modes
+from lazyrich.simulation.linear import run_networks
 from lazyrich.theory.deep_linear.checks import residual
 from lazyrich.theory.deep_linear.flow import Unsettled, solve_flow
 from lazyrich.theory.deep_linear.flow_limit import flow_limit, flow_memory, flow_times, spread_rule
 from lazyrich.theory.deep_linear.quadrature import Measure, data_measure
+from lazyrich.trajectory import Interrupted
 from tests.conftest import assert_one_line_error, run_command
 
 INF = math.inf
@@ -402,6 +405,25 @@ def test_networks_diverge_as_an_outcome():
     assert np.isfinite(trained.train_loss[trained.outcome.step - 1]) and np.isnan(
         trained.train_loss[trained.outcome.step]
     )
+
+
+def test_interrupted_networks_are_read_at_times_too(monkeypatch):
+    from lazyrich.simulation import train as module
+
+    problem = flow_problem(dict(width=20, blocks=0), power_law(), horizon=0.5, steps=30, nodes=17)
+    whole = lazyrich.train(problem, 1)
+
+    def stop_after_one(descent, seeds, **options):
+        yield from run_networks(descent, seeds[:1], **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules[module.__module__], "run_networks", stop_after_one)
+    with pytest.raises(Interrupted, match="1 of 2 networks") as stop:
+        lazyrich.train(problem, 2)
+    partial = stop.value.trajectory
+    assert partial.outcome.kind == "interrupted" and partial.problem == problem
+    np.testing.assert_array_equal(partial.times, whole.times)
+    np.testing.assert_array_equal(partial.train_loss, whole.train_loss)
 
 
 def test_comparing_command(write_problem, tmp_path):
