@@ -3,7 +3,8 @@
 Every client opens the page of deep linear networks over its websocket, as a browser does. When all have it, they drag
 the slider of richness: bursts of positions, then a pause. A latency is the time from the last position of a burst to
 the arrival of the very curve that belongs to it, which is known by its first test loss, ``1 + (D/N)/richness^2``.
-Beside them are the server's memory over time, its processor time per drag, and the time of one prediction alone.
+Beside them are the server's memory over time, the processor time per drag of the server with its workers and of the
+clients, which share the machine, and the time of one prediction alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import random
 import statistics
 import time
+from typing import Any
 
 import numpy as np
 import psutil
@@ -55,23 +57,31 @@ async def drag(page: PageClient, seed: int, end: float, latencies: list[float]) 
     page.socket.close()
 
 
-async def drag_all(url: str, process: psutil.Process, clients: int, seconds: float) -> tuple[float, list, list, list]:
-    """Seconds to open a page, latencies, errors, and the server's memory in MiB at every second."""
+async def drag_all(url: str, process: psutil.Process, clients: int, seconds: float) -> dict[str, Any]:
+    """Seconds to open a page, latencies, errors, the server's memory in MiB at every second, processor times."""
     latencies: list[float] = []
     started = time.monotonic()
     pages = [await PageClient.open(url, "linear") for _ in range(clients)]
     opening = (time.monotonic() - started) / clients
+    before = processor_seconds(process), time.process_time()
     end = time.monotonic() + seconds
     tasks = [asyncio.create_task(drag(page, seed, end, latencies)) for seed, page in enumerate(pages)]
     memory = []
     while not all(task.done() for task in tasks):
         memory.append(process.memory_info().rss / 2**20)
         await asyncio.sleep(1.0)
-    return opening, latencies, [repr(task.exception()) for task in tasks if task.exception()], memory
+    return {
+        "opening": opening,
+        "latencies": latencies,
+        "errors": [repr(task.exception()) for task in tasks if task.exception()],
+        "memory": memory,
+        "server": processor_seconds(process) - before[0],
+        "clients": time.process_time() - before[1],
+    }
 
 
-def process_seconds(process: psutil.Process) -> float:
-    """Processor time of a process and those that it started, opening of pages included."""
+def processor_seconds(process: psutil.Process) -> float:
+    """Processor time of a process and those that it started."""
     return sum(sum(each.cpu_times()[:2]) for each in [process, *process.children(recursive=True)])
 
 
@@ -96,21 +106,21 @@ def main() -> None:
     report["redraw_seconds"] = redraw_alone()
     with running_explorer() as server:
         process = psutil.Process(server.process.pid)
-        opening, latencies, errors, memory = asyncio.run(
-            drag_all(server.url, process, options.clients, options.seconds)
-        )
-        spent = process_seconds(process)
+        measured = asyncio.run(drag_all(server.url, process, options.clients, options.seconds))
         said = list(server.said)
+    latencies, memory = measured["latencies"], measured["memory"]
     if not latencies:
-        raise SystemExit("\n".join(["no curve arrived", *errors, *said]))
+        raise SystemExit("\n".join(["no curve arrived", *measured["errors"], *said]))
     settled = memory[len(memory) // 3 :]  # until then every page draws its first figures
     report |= {
         "clients": options.clients,
-        "seconds_to_open": opening,
+        "load_after": os.getloadavg()[0],
+        "seconds_to_open": measured["opening"],
         "drags": len(latencies),
-        "errors": errors,
+        "errors": measured["errors"],
         "server_said": said[-5:],
-        "processor_seconds_per_drag": spent / len(latencies),
+        "processor_seconds_per_drag": measured["server"] / len(latencies),
+        "processor_seconds_per_drag_of_clients": measured["clients"] / len(latencies),
         "latency_median": float(np.median(latencies)),
         "latency_95": float(np.quantile(latencies, 0.95)),
         "memory_mib": [round(value) for value in settled[:: max(1, len(settled) // 8)]],

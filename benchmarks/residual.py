@@ -31,6 +31,12 @@ TABLES = {
 }
 
 
+def _products() -> float:
+    """Floating-point operations of the blocks' matrix products: one forward and two backward, 255 networks."""
+    network, training = TABLES["network"], TABLES["training"]
+    return 51 * 100 * sum(DEPTHS) * 3 * 2 * training["batch"] * network["width"] ** 2
+
+
 def main() -> None:
     study = ResidualStudy(**TABLES)
     text = "".join(
@@ -42,21 +48,25 @@ def main() -> None:
         path = Path(folder) / "problem.toml"
         path.write_text(text)
         sweep = seconds(lambda: run_sweep(study, Path(folder) / "results", workers=2))
-        compiled = commands = 0.0
+        compiled = compiling = commands = 0.0
         for blocks in DEPTHS:
             problem = study.problem.with_values({"network.blocks": blocks})
 
             def one(problem=problem) -> None:
                 list(train_networks([(problem, 0)], at=[100], parts=["train"]))
 
-            one()
-            compiled += 51 * min(seconds(one) for _ in range(3))
+            first = seconds(one)
+            again = min(seconds(one) for _ in range(3))
+            compiled += 51 * again
+            compiling += first + 50 * again
             path.write_text(text.replace("blocks = 8\n", f"blocks = {blocks}\n", 1))
             command = [sys.executable, "-m", "lazyrich.cli", "train", str(path), "--seeds", "1", "--quiet"]
             commands += 51 * seconds(lambda command=command: subprocess.run(command, check=True, capture_output=True))
     print(f"lazyrich {lazyrich.__version__}")
     print(f"sweep on two worker processes, start and compilation included: {sweep:.3g} s")
-    print(f"the same one after another in one process, compiled before / sweep: {compiled / sweep:.3g}")
+    print(f"the same one after another in one process, each depth compiled once / sweep: {compiling / sweep:.3g}")
+    print(f"the same without the compilations / sweep: {compiled / sweep:.3g}")
+    print(f"arithmetic of the matrices in the latter: {_products() / compiled / 1e9:.3g} GFLOP/s")
     print(f"the same by 255 commands / sweep: {commands / sweep:.3g}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import math
@@ -102,7 +103,7 @@ def test_sliders_reach_their_ends_and_the_default(name):
 # ---- Problems and their files ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["linear", "two-layer"])
+@pytest.mark.parametrize("name", ["linear", "two-layer", "depth"])
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_problem_file_reads_as_the_same_problem(name, data):
@@ -112,7 +113,7 @@ def test_a_problem_file_reads_as_the_same_problem(name, data):
         problem = module.problem_of(values)
     except LazyrichError as error:
         # the only contradictions that sliders can make
-        assert error.where in ("data.path", "training.mode", "training.warmup", "network.beta0"), error
+        assert error.where in ("data.path", "training.mode", "training.warmup", "network.beta0", "optimizer"), error
         return
     text = problem_file(problem.to_dict(), "of a test")
     tables = tomllib.loads(text)
@@ -151,6 +152,7 @@ def test_files_of_views_reproduce_them_on_the_command_line(tmp_path):
         {"mode": "online", "momentum": 0.5, "schedule": "cosine", "skip": 1.0, "branches": "beta0"},
         {"mode": "population", "data": "power-law", "width": math.inf, "schedule": "warmup-cosine"},
         {"data": "digits", "steps": 30, "parametrization": "ntk", "rate": 0.003},
+        {"data": "digits", "steps": 20, "classes": "0, 1, 2", "test_fraction": 0.25},
     ],
 )
 def test_curves_and_kernels_are_those_of_predict(changes):
@@ -161,6 +163,9 @@ def test_curves_and_kernels_are_those_of_predict(changes):
     assert ("test_loss" in curves.losses) == (predicted.test_loss is not None)
     if predicted.test_loss is not None:
         np.testing.assert_array_equal(curves.losses["test_loss"], predicted.test_loss)
+    assert set(curves.accuracies) == {name for name in ("train_accuracy", "test_accuracy") if name in predicted.data}
+    for name, accuracy in curves.accuracies.items():
+        np.testing.assert_array_equal(accuracy, predicted.data[name].values)
     kernels = linear.kernels_of(problem, 1)
     whole = predicted.data["feature_kernel"].isel(level=1, output=0, output_prime=0).values
     np.testing.assert_array_equal(kernels.feature, whole)
@@ -271,6 +276,29 @@ def test_rules_of_the_depth_page_are_the_command_s(capsys, monkeypatch):
     start, change, _ = sizes.values()
     assert change[-1] == 1.0  # alpha + gamma = 1: features change as much at any depth
     assert start[-1] == pytest.approx(depths[-1] ** -0.25)
+
+
+def test_networks_of_the_depth_page_follow_the_rule():
+    values = defaults(depth.SETTINGS) | {"alpha": 1.0, "gamma": 0.25, "base_depth": 4, "depth": 16, "steps": 10}
+    tuned, deeper = depth.trained_problems(values)
+    assert (tuned.network.blocks, deeper.network.blocks) == (4, 16)
+    assert tuned.rules()["block"].multiplier == 1.0 and deeper.rules()["block"].multiplier == pytest.approx(4**-1.0)
+    # the table of the page, for networks of one width, says the same
+    table = depth.report_of(values | {"width": 64, "base_width": 64})
+    row = dict(zip(table["columns"], next(row for row in table["rows"] if row[0] == "block"), strict=True))
+    for column, factor in (("multiplier", "multiplier"), ("learning rate", "learning_rate")):
+        assert float(row[column]) == pytest.approx(getattr(deeper.rules()["block"], factor), rel=1e-5), column
+    trained = [lazyrich.train(problem, 2) for problem in (tuned, deeper)]
+    columns = depth.trained_table(trained)
+    assert sorted(set(columns["blocks"])) == [4, 16]
+    np.testing.assert_array_equal(columns["train_loss"][columns["blocks"] == 16], trained[1].train_loss)
+    assert len(depth.plot_plane(values, trained).axes) == 3
+    with pytest.raises(LazyrichError, match=r"^training: needs 2\.1 times what the explorer trains; reduce blocks"):
+        depth.trained_problems(values | {"depth": 4096, "trained_width": 58, "steps": 60})
+    with pytest.raises(
+        LazyrichError, match=r"^optimizer: 'muon' has a rule, but trains no networks here; choose one of sgd"
+    ):
+        depth.problem_of(values | {"optimizer": "muon"})
 
 
 # ---- Uploads ---------------------------------------------------------------------------------------------------------
@@ -419,6 +447,28 @@ def test_the_newest_request_is_drawn_and_what_it_replaces_is_not_finished():
     assert finished.wait(20)
     assert drawn == ["first 0", "third 0", "third 1"]
     assert failed == []
+
+
+def test_a_thread_leaves_the_document_to_its_own_loop():
+    # Panel holds a document's events while it makes a page, and loses those that a thread adds meanwhile: one page in
+    # nine, whose first curve was solved at that moment, stayed empty
+    from bokeh.document import Document
+    from panel.io.state import set_curdoc
+
+    from lazyrich.explorer.page import Page
+
+    async def draw():
+        document = Document()
+        with set_curdoc(document):
+            page = Page("linear", linear.SETTINGS, lambda values: iter(()))
+        thread = threading.Thread(target=page.schedule, args=(lambda: None,))
+        thread.start()
+        thread.join()
+        assert document.session_callbacks == []
+        await asyncio.sleep(0.05)
+        assert len(document.session_callbacks) == 1
+
+    asyncio.run(draw())
 
 
 def test_errors_of_work_are_shown_and_defects_do_not_end_it(caplog):

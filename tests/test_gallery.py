@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from lazyrich.gallery.registry import CLAIMS
 from lazyrich.gallery.studies import load_changed, studies_folder
 from lazyrich.gallery.work import Work, packed, unpacked
 from lazyrich.problem.files import TrainedStudy
+from lazyrich.theory.deep_linear.exponent import Exponent, expected_exponents
 from lazyrich.transfer.analysis import analyse
 from lazyrich.transfer.diagram import PhaseDiagram
 from lazyrich.transfer.sweep import Grid, Sweep, plan_points, plan_targets
@@ -189,13 +191,13 @@ def test_transfer_over_depth():
 def test_nonlinearities():
     name = "t5-nonlinearities.toml"
 
-    def verdict(gain):
-        return depth.judge_nonlinearities(
-            {name: analysis(name, lambda p: middle(name), floor=lambda p: gain * (p["nonlinearity"] == "abs"))}
-        ).verdict
+    def verdict(**floors):
+        found = analysis(name, lambda p: middle(name), floor=lambda p: floors.get(p["nonlinearity"], 0.0))
+        return depth.judge_nonlinearities({name: found}).verdict
 
-    assert verdict(-0.5) == "holds with conditions"  # of two nonlinearities only
-    assert verdict(0.5) == "does not hold"
+    assert verdict(abs=-0.5) == "holds"
+    assert verdict(abs=0.5) == "does not hold"
+    assert verdict(abs=-0.5, linear=-1.0) == "does not hold"
 
 
 def slopes_result(values):
@@ -275,22 +277,26 @@ def test_agreement_notices_a_wrong_theory():
     assert deep.judge_agreement({name: [lazyrich.compare(wrong, right.trained)]}).verdict == "does not hold"
 
 
-def test_limit_of_slopes():
-    time = np.arange(801.0)
-    with np.errstate(divide="ignore"):
-        value, low, high = deep.limit_of_slopes(time, time ** (-2 / 3) * np.exp(0.5 * (time + 1e-9) ** -0.5))
-    # the correction's slope falls as t^-0.5, which Aitken's extrapolation takes away exactly
-    assert value == pytest.approx(2 / 3, abs=1e-3) and low <= value <= high
-
-
 def test_power_laws():
-    def found(rich_below):
-        powers = ((0.5, 0.5), (0.5, rich_below), (1.5, 1.5), (1.5, 1.5))
-        time = np.arange(801.0)
-        return {"d8": [{"time": time, "loss": (1.0 + time) ** -power} for _, power in powers]}
+    def found(change):
+        results = {}
+        for name in ("d8-lazy-and-rich.toml", "d8-exponents.toml"):
+            results[name] = []
+            for _, problem in load_changed(name, {}).problems():
+                rich, lazy = expected_exponents(problem)
+                if name == "d8-lazy-and-rich.toml" and problem.training.richness == 1.0:
+                    value = lazy
+                else:
+                    value = change(problem.network.blocks + 2, rich, lazy)
+                fit = Exponent(value, value - 0.005, value + 0.005, value, (1, 1e6), rich, lazy, "reached", "horizon",
+                               None, None, "test_loss", [])  # fmt: skip
+                results[name].append(("", fit, SimpleNamespace(problem=problem)))
+        return deep.judge_power_laws(results).verdict
 
-    assert deep.judge_power_laws(found(2 / 3)).verdict == "holds"
-    assert deep.judge_power_laws(found(0.5)).verdict == "does not hold"
+    assert found(lambda layers, rich, lazy: rich) == "holds"
+    assert found(lambda layers, rich, lazy: lazy) == "does not hold"
+    # as with two weight layers, whatever their number
+    assert found(lambda layers, rich, lazy: max(2 * lazy / (1 + lazy), lazy)) == "does not hold"
 
 
 def test_cost():

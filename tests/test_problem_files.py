@@ -227,7 +227,7 @@ ONE_LINE = [
     ({"network.widht": "3"}, "network.widht: unknown key; did you mean width?"),
     (
         {"network.zzz": "3"},
-        "network.zzz: unknown key; known keys are beta0, blocks, branch, init_std, skip, width",
+        "network.zzz: unknown key; known keys are beta0, blocks, branch, depth_exponent, init_std, skip, width",
     ),
     ({"training.learnin_rate": "3"}, "training.learnin_rate: unknown key; did you mean learning_rate?"),
     ({"training.momentun": "3", "training.steps": None}, "training.momentun: unknown key; did you mean momentum?"),
@@ -260,7 +260,7 @@ ONE_LINE = [
     ),
     (
         {"training.mode": '"batch"'},
-        "training.mode: 'batch' is not known; choose 'full-batch', 'online' or 'population'",
+        "training.mode: 'batch' is not known; choose 'full-batch', 'online', 'population' or 'flow'",
     ),
     (
         {"training.schedule": '"step"'},
@@ -409,6 +409,9 @@ COUNTS = ["network.blocks", "data.dimension", "data.samples", "data.outputs", "t
 def test_not_a_number(error: Callable[..., str], place: str, value: str) -> None:
     line = error({place: value})
     where = line.partition(": ")[0]
+    if (place, value) == ("network.blocks", "inf"):
+        assert line == "network.skip: infinite depth has a limit with skip = 1 only; set skip = 1.0"
+        return
     if value == "{}" and place in ("network.init_std", "training.learning_rate", "training.weight_decay"):
         assert line == f"{place}.input: missing; add it"
         return

@@ -15,7 +15,7 @@ from lazyrich.problem.rules import moving_factors
 from lazyrich.simulation.precision import double_precision
 from lazyrich.simulation.residual import training
 from lazyrich.simulation.residual.data import batch_order, load_samples
-from lazyrich.simulation.residual.memory import fit_into_memory, required_memory
+from lazyrich.simulation.residual.memory import fit_into_memory, required_memory, step_memory
 from lazyrich.simulation.residual.network import Factors, Form, Weights, draw_weights, forward, forward_levels
 from lazyrich.simulation.residual.program import program_of
 from lazyrich.simulation.residual.training import train_networks
@@ -257,6 +257,14 @@ def test_groups_that_fit_into_memory_give_the_same():
     assert [len(group.diverged) for group in groups] == [2, 2, 1]
     for name, values in all_at_once.curves.items():
         np.testing.assert_allclose(np.concatenate([g.curves[name] for g in groups]), values, rtol=1e-13)
+
+
+def test_groups_are_cut_to_the_cache(monkeypatch):
+    problem = tiny(training__steps=5)
+    needed = step_memory(problem, program_of(problem), load_samples(problem))
+    members = [(problem, seed) for seed in range(5)]
+    monkeypatch.setattr(training, "_CACHE", 1.5 * needed)  # two: the last one need not fit as a whole
+    assert [len(group.diverged) for group in train_networks(members, at=[4])] == [2, 2, 1]
 
 
 def test_members_must_be_of_one_shape():

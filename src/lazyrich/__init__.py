@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     )
     from lazyrich.simulation import train, train_averages
     from lazyrich.theory import predict, predict_averages
+    from lazyrich.theory.deep_linear.compute import ComputeTrade, compute_trade
+    from lazyrich.theory.deep_linear.exponent import Exponent, fit_exponent
     from lazyrich.trajectory import Trajectory, load
     from lazyrich.transfer.diagram import PhaseDiagram, phase_diagram
 
@@ -78,6 +80,8 @@ _HOMES = {
     ),
     "simulation": ("train", "train_averages"),
     "theory": ("predict", "predict_averages"),
+    "theory.deep_linear.compute": ("ComputeTrade", "compute_trade"),
+    "theory.deep_linear.exponent": ("Exponent", "fit_exponent"),
     "mixed_dynamics": ("Cost", "two_layer"),
     "trajectory": ("Trajectory", "load"),
     "transfer.diagram": ("PhaseDiagram", "phase_diagram"),
@@ -87,9 +91,11 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
+    "ComputeTrade",
     "Cost",
     "DatasetData",
     "Diagram",
+    "Exponent",
     "GaussianData",
     "LabelledData",
     "LayerValues",
@@ -115,7 +121,9 @@ __all__ = [
     "TwoLayerNetwork",
     "average_loss",
     "compare",
+    "compute_trade",
     "dataset",
+    "fit_exponent",
     "load",
     "load_comparisons",
     "load_problem",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,9 +123,9 @@ class Comparison:
             unit = " points" if curve in ACCURACIES else "%"
             text = f"{curve.replace('_', ' ')} apart by at most {100 * np.nanmax(apart):.1f}{unit}"
             if np.isfinite(z).any():
-                text += (
-                    f", |z| at most {np.nanmax(z):.1f} (step {int(np.nanargmax(z))}), {np.nanmean(z):.1f} on average"
-                )
+                place, times = int(np.nanargmax(z)), self.trained.times
+                where = f"step {place}" if times is None else f"time {times[place]:.3g}"
+                text += f", |z| at most {np.nanmax(z):.1f} ({where}), {np.nanmean(z):.1f} on average"
             parts.append(text)
         endings = [
             f"{name} {trajectory.outcome}"
@@ -189,7 +190,30 @@ def compare(predicted: Trajectory, trained: Trajectory, label: str = "") -> Comp
     seed = {"training.seed": 0}
     if predicted.problem.with_values(seed) != trained.problem.with_values(seed):
         raise LazyrichError("compare", "the two problems differ", "predict and train the same problem")
+    if trained.times is not None:
+        predicted = _read_at(predicted, trained.times)
     return Comparison(predicted, trained, label)
+
+
+def _read_at(predicted: Trajectory, times: np.ndarray) -> Trajectory:
+    """Curves of gradient flow at other times, by splines over the logarithm of time; kernels are left out."""
+    import xarray
+    from scipy.interpolate import CubicSpline
+
+    assert predicted.times is not None  # of the same problem
+    before, after = (np.log(each + predicted.times[1]) for each in (predicted.times, times))
+    variables = {}
+    for name, values in predicted.data.data_vars.items():
+        if "step_prime" in values.dims:
+            continue
+        if "step" in values.dims:
+            positive = "_loss" in str(name) and "_error" not in str(name)
+            known = np.log(values.values) if positive else values.values
+            read = CubicSpline(before, known, axis=values.dims.index("step"))(after)
+            values = (values.dims, np.exp(read) if positive else read, values.attrs)
+        variables[name] = values
+    data = xarray.Dataset(variables, {"step": np.arange(len(times)), "time": ("step", times)})
+    return dataclasses.replace(predicted, data=data)
 
 
 def _differences(predicted: Trajectory, trained: Trajectory) -> xarray.Dataset:
@@ -203,7 +227,10 @@ def _differences(predicted: Trajectory, trained: Trajectory) -> xarray.Dataset:
             z = np.divide(difference, sem, out=np.full_like(difference, np.nan), where=sem > 0)
             variables[f"{curve}_difference"] = ("step", difference)
             variables[f"{curve}_z"] = ("step", z)
-    return xarray.Dataset(variables, {"step": predicted.steps})
+    coordinates: dict[str, Any] = {"step": predicted.steps}
+    if trained.times is not None:
+        coordinates["time"] = ("step", trained.times)
+    return xarray.Dataset(variables, coordinates)
 
 
 def plot_all(comparisons: Sequence[Comparison], path: str | Path | None = None) -> Any:

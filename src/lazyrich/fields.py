@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,7 @@ def lay_out(
     losses: Mapping[str, np.ndarray],
     kernels: Mapping[str, np.ndarray],
     accuracies: Mapping[str, np.ndarray],
+    times: np.ndarray | None = None,
 ) -> xarray.Dataset:
     """A dataset with labelled dimensions; steps that were not reached are NaN.
 
@@ -54,10 +55,12 @@ def lay_out(
         Of data with classes: ``train_accuracy`` and ``test_accuracy``, shape (steps done,), with a leading seed
         dimension where the name ends in ``_of_seed``; ``train_correct`` and ``test_correct``, shape (steps done,
         samples), over the samples that belong to a class.
+    times : ndarray, shape (nodes,), optional
+        Of gradient flow, whose nodes take the place of steps.
     """
     import xarray
 
-    steps, names = problem.training.steps, output_names(problem.data)
+    steps, names = problem.training.steps if times is None else len(times), output_names(problem.data)
     variables = {}
     for name, values in losses.items():
         padded = _pad(np.asarray(values, dtype=float), steps, axis=-2)
@@ -83,10 +86,12 @@ def lay_out(
             shaped,
             {"long_name": _LONG_NAMES.get(name, name.replace("_", " "))},
         )
-    coordinates = {"step": np.arange(steps), "output": names}
+    coordinates: dict[str, Any] = {"step": np.arange(steps), "output": names}
     if kernels:
         coordinates |= {"step_prime": np.arange(steps), "output_prime": names}
-        coordinates["level"] = np.arange(problem.network.blocks + 1)
+        coordinates["level"] = np.arange(len(kernels["feature_kernel"]))
+    if times is not None:
+        coordinates["time"] = ("step", times)
     if isinstance(problem.data, DatasetData):
         loaded = load_data(problem.data)
         variables["target_mean"] = ("output", loaded.target_mean, {"long_name": "mean of the target in its own units"})

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from lazyrich.comparison import Comparison
+    from lazyrich.theory.deep_linear.compute import ComputeTrade
+    from lazyrich.theory.deep_linear.exponent import Exponent
     from lazyrich.trajectory import Trajectory
 
 # Okabe & Ito's colours: told apart with any colour vision, and in this order also by lightness.
@@ -52,24 +54,85 @@ def _unit(trajectory: Trajectory, curve: str) -> str:
     return "mean squared error" + (", standardised targets" if "target_std" in trajectory.data else "")
 
 
+def _label_time(axes: Axes, trajectory: Trajectory) -> None:
+    """Steps, or of gradient flow times, which are spaced logarithmically."""
+    times = trajectory.times
+    if times is None:
+        axes.set_xlabel("step")
+    else:
+        axes.set(xlabel="time (rate x steps)", xscale="log", xlim=(times[1], times[-1]))
+
+
 def plot_trajectory(trajectory: Trajectory) -> Figure:
-    """Losses, and beside them accuracies, over steps, with bands of one standard error for trained networks."""
+    """Losses, and beside them accuracies, over steps or time; of trained networks with bands of one standard error."""
     panels = [[name for name in group if name in trajectory.data] for group in (LOSSES, ACCURACIES)]
     panels = [curves for curves in panels if curves]
     figure, grid = _new_figure(1, len(panels), 4.2)
+    across = trajectory.steps if trajectory.times is None else trajectory.times
     for axes, curves in zip(grid[0], panels, strict=True):
         for name, colour in zip(curves, COLOURS, strict=False):
             values = trajectory.data[name].values
-            axes.plot(trajectory.steps, values, color=colour, label=CURVES[name])
+            axes.plot(across, values, color=colour, label=CURVES[name])
             if f"{name}_sem" in trajectory.data:
                 sem = trajectory.data[f"{name}_sem"].values
-                axes.fill_between(trajectory.steps, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
+                axes.fill_between(across, values - sem, values + sem, color=colour, alpha=0.25, linewidth=0)
         finish(axes, curves[0] in LOSSES and _spans_decade([trajectory.data[name].values for name in curves]))
-        axes.set(xlabel="step", ylabel=_unit(trajectory, curves[0]))
+        axes.set(ylabel=_unit(trajectory, curves[0]))
+        _label_time(axes, trajectory)
         axes.legend(frameon=False)
     origin = "predicted" if trajectory.source == "theory" else f"{trajectory.statistics['networks']} trained networks"
     grid[0, 0].set_title(f"{origin}: {trajectory.outcome}")
     return figure
+
+
+def plot_exponents(fits: Sequence[tuple[str, Exponent, Trajectory]], trade: ComputeTrade | None = None) -> Figure:
+    """Losses over time, and below their slopes with exponents: fitted (dashed), expected of rich networks (dotted).
+
+    With a trade of width against steps, losses over compute stand beside them.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4 if trade is None else 11.6, 6.4), layout="constrained")
+    grid = figure.add_gridspec(2, 1 if trade is None else 2, height_ratios=[1.4, 1])
+    above = figure.add_subplot(grid[0, 0])
+    below = figure.add_subplot(grid[1, 0], sharex=above)
+    for index, (label, fit, trajectory) in enumerate(fits):
+        colour = COLOURS[index % len(COLOURS)]
+        line = "-" if index < len(COLOURS) else (0, (8, 2))
+        times, loss = trajectory.data["time"].values[1:], trajectory.data[fit.loss].values[1:]
+        above.plot(times, loss, color=colour, linestyle=line, label=label or LOSSES[fit.loss])
+        below.plot(times, -np.gradient(np.log(loss), np.log(times)), color=colour, linestyle=line)
+        if fit.window is not None and fit.exponent is not None:
+            inside = (times >= fit.window[0]) & (times <= fit.window[1])
+            above.plot(times[inside], loss[inside], color=colour, linewidth=4, alpha=0.3, solid_capstyle="butt")
+            below.hlines(fit.exponent, *fit.window, color=colour, linestyle="--")
+        if fit.expected_rich is not None:
+            below.axhline(fit.expected_rich, color=colour, linestyle=":", linewidth=1)
+    finish(above, True)
+    finish(below, False)
+    largest = max(max(fit.high or 0.0, fit.expected_rich or 0.0) for _, fit, _ in fits)
+    below.set(
+        xlabel="time (rate x steps)", ylabel="-d log loss / d log time", xscale="log", ylim=(0, 1.3 * largest or 1)
+    )
+    above.tick_params(labelbottom=False)
+    above.set(ylabel=_unit(fits[0][2], fits[0][1].loss), title="predicted; thick: where the power law is fitted")
+    above.legend(frameon=False, fontsize="small")
+    if trade is not None:
+        _plot_trade(figure.add_subplot(grid[:, 1]), fits, trade)
+    return figure
+
+
+def _plot_trade(axes: Axes, fits: Sequence[tuple[str, Exponent, Trajectory]], trade: ComputeTrade) -> None:
+    for index, (label, fit, trajectory) in enumerate(fits):
+        compute = trajectory.data["time"].values[1:] * trajectory.problem.to_dict()["network"]["width"]
+        loss = trajectory.data[fit.loss].values[1:]
+        axes.plot(compute, loss, color=COLOURS[index % len(COLOURS)], label=label)
+    guide = trade.loss[0] * (np.asarray(trade.compute) / trade.compute[0]) ** -trade.loss_exponent[0]
+    axes.plot(trade.compute, guide, color="0.3", linestyle="--", label=f"compute^-{trade.loss_exponent[0]:.3f}")
+    axes.plot(trade.compute, trade.loss, "o", color="0.3", label="the wider takes over")
+    finish(axes, True)
+    axes.set(xscale="log", xlabel="compute (width x time)", title="width against steps")
+    axes.legend(frameon=False, fontsize="small")
 
 
 def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
@@ -80,7 +143,8 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
         above, below = grid[:, column]
         for index, comparison in enumerate(comparisons):
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-            trained, steps = comparison.trained.data, comparison.predicted.steps
+            trained, times = comparison.trained.data, comparison.trained.times
+            steps = comparison.predicted.steps if times is None else times
             shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
             label = f", {comparison.label}" if comparison.label else ""
             above.plot(steps, comparison.predicted.data[curve].values, color=colour, label=f"theory{label}")
@@ -101,7 +165,8 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
         finish(below, logarithmic=False)
         below.axhspan(-2, 2, color="0.5", alpha=0.15, linewidth=0)
         above.set(title=CURVES[curve], ylabel=_unit(comparisons[0].predicted, curve))
-        below.set(xlabel="step", ylabel="trained - theory\n(standard errors)")
+        below.set(ylabel="trained - theory\n(standard errors)")
+        _label_time(below, comparisons[0].trained)
         above.legend(frameon=False, fontsize="small")
     return figure
 

@@ -13,6 +13,7 @@ from lazyrich.fields import CURVES
 
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison
+    from lazyrich.theory.deep_linear.exponent import Exponent
     from lazyrich.trajectory import Trajectory
 
 
@@ -27,17 +28,31 @@ def number(value: np.floating | np.ndarray, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if np.isfinite(value) else "-"
 
 
+def _time_heading(trajectory: Trajectory) -> str:
+    return "step" if trajectory.times is None else "time"
+
+
+def _shown_times(trajectory: Trajectory, most: int = 9) -> list[tuple[int, str]]:
+    """Places of the results that a table shows, with what is printed for them: steps, or of gradient flow times."""
+    times = trajectory.times
+    if times is None:
+        return [(int(place), str(trajectory.steps[place])) for place in shown_steps(len(trajectory.steps), most)]
+    # at equal distances: the times are spaced logarithmically already
+    places = np.unique(np.linspace(0, len(times) - 1, most + 2).round().astype(int))
+    return [(int(place), number(times[place])) for place in places]
+
+
 def trajectory_table(trajectory: Trajectory) -> Table:
     """Losses and accuracies at some steps, with standard errors where there are any."""
     curves = [name for name in CURVES if name in trajectory.data]
     table = Table(
         title=f"{trajectory.source}: {trajectory.outcome}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
-    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column(_time_heading(trajectory), justify="right", no_wrap=True)
     for name in curves:
         table.add_column(CURVES[name], justify="right")
-    for step in shown_steps(len(trajectory.steps)):
-        row = [str(trajectory.steps[step])]
+    for step, label in _shown_times(trajectory):
+        row = [label]
         for name in curves:
             text = number(trajectory.data[name].values[step])
             if f"{name}_sem" in trajectory.data:
@@ -65,14 +80,14 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     labelled = any(comparison.label for comparison in comparisons)
     if labelled:
         table.add_column("problem", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
+    table.add_column(_time_heading(comparisons[0].trained), justify="right", no_wrap=True)
     for curve in curves:
         for column in (f"{CURVES[curve]}\ntheory", "trained ± s.e.", "z"):
             table.add_column(column, justify="right", no_wrap=True)
     for comparison in comparisons:
         predicted, trained = comparison.predicted.data, comparison.trained.data
-        for index, step in enumerate(shown_steps(len(comparison.predicted.steps), most=6)):
-            row = [comparison.label if index == 0 else ""] * labelled + [str(step)]
+        for index, (step, label) in enumerate(_shown_times(comparison.trained, most=6)):
+            row = [comparison.label if index == 0 else ""] * labelled + [label]
             for curve in curves:
                 error = trained[f"{curve}_sem"].values[step]
                 row.append(number(predicted[curve].values[step]))
@@ -83,12 +98,32 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     return table
 
 
-def plain_table(rows: Sequence[Sequence[str]]) -> Table:
-    """A table of texts, headings first; columns that are empty throughout are left out."""
+def exponent_rows(fits: Sequence[tuple[str, Exponent]]) -> list[list[str]]:
+    """Slopes of the loss in the last decades of time, a row for each fit."""
+    decades = sorted({decade[:2] for _, fit in fits for decade in fit.decades})[-8:]
+    headings = ["", *(f"{first:.0e}".replace("e+0", "e").replace("e-0", "e-") for first, _ in decades), "exponent"]
+    headings += ["interval", "rich", "lazy", "regime", "ends by"]
+    rows = [headings]
+    for label, fit in fits:
+        slopes = {(first, last): slope for first, last, slope in fit.decades}
+        row = [label or "slope in the decade from", *(f"{slopes[d]:.3f}" if d in slopes else "" for d in decades)]
+        known = fit.exponent is not None
+        row += [f"{fit.exponent:.3f}", f"{fit.low:.3f} to {fit.high:.3f}"] if known else ["-", ""]
+        row += ["" if value is None else f"{value:.4f}" for value in (fit.expected_rich, fit.expected_lazy)]
+        row += [fit.verdict, fit.ends]
+        rows.append(row)
+    return rows
+
+
+def plain_table(rows: Sequence[Sequence[str]], words: int = 1) -> Table:
+    """A table of texts, headings first, of which the first `words` columns are no numbers.
+
+    Columns that are empty throughout are left out.
+    """
     kept = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index in kept:
-        table.add_column(rows[0][index], justify="left" if index == kept[0] else "right")
+        table.add_column(rows[0][index], justify="left" if index in kept[:words] else "right")
     for row in rows[1:]:
         table.add_row(*(row[index] for index in kept))
     return table

@@ -93,8 +93,13 @@ class Trajectory:
 
     @property
     def steps(self) -> np.ndarray:
-        """The steps with a result: 0 to steps - 1; of residual networks those that were recorded."""
+        """The steps with a result: 0 to steps - 1; of residual networks those that were recorded; of flow, nodes."""
         return self.data["step"].values
+
+    @property
+    def times(self) -> np.ndarray | None:
+        """Of gradient flow, the times of the results in units of rate x steps; None where there are steps."""
+        return self.data["time"].values if "time" in self.data.coords else None
 
     @property
     def train_loss(self) -> np.ndarray:
@@ -109,6 +114,8 @@ class Trajectory:
     def to_json(self) -> dict[str, Any]:
         """Lists and plain values, with None where there is no number."""
         content: dict[str, Any] = {"source": self.source, "steps": [int(step) for step in self.steps]}
+        if self.times is not None:
+            content["times"] = plain(self.times)
         for name in [*self.problem.curves, *(name for name in (AVERAGED | ACCURACIES) if name in self.data)]:
             content[name] = plain(self.data[name].values) if name in self.data else None
             if "networks" in self.statistics:

@@ -50,7 +50,7 @@ def reproduce(
             print_json({"claims": listed})
             return
         rows = [[each.id, each.statement, " ".join(source.name for source in each.sources)] for each in chosen]
-        print_table(plain_table([["claim", "", "studies"], *rows]))
+        print_table(plain_table([["claim", "", "studies"], *rows], words=3))
         return
     with resumable(results), ExitStack() as stack:
 

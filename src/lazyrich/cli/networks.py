@@ -1,4 +1,4 @@
-"""Predict, train, compare and transfer."""
+"""Predict, train, compare, transfer, and the exponents of long training."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from lazyrich.cli.shared import (
     progress_bar,
     resumable,
 )
+from lazyrich.errors import LazyrichError
 
 if TYPE_CHECKING:
     from lazyrich.comparison import Comparison
@@ -182,6 +183,45 @@ def transfer(
     for line in [*(verdict(trend) for trend in analysis.trends), *sweep.notes]:
         print(line)
     print(f"report: {folder / 'report.html'}")
+
+
+@app.command()
+def exponent(
+    file: ProblemFile, json: AsJson = False, output: Output = None, plot: Plot = None, quiet: Quiet = False
+) -> None:
+    """Fit a power law to the loss of gradient flow, and tell where it holds and why it ends."""
+    from lazyrich import Study, load_study
+    from lazyrich.problem.files import point_label
+    from lazyrich.theory.deep_linear.compute import compute_trade
+    from lazyrich.theory.deep_linear.exponent import fit_exponent
+
+    check_outputs(output, plot)
+    problems = load_study(file, Study).problems()
+    if output is not None and len(problems) > 1:
+        raise LazyrichError("--output", "a study with axes has several results", "leave it out, or remove the axes")
+    found = []
+    for point, problem in problems:
+        label = point_label(point)
+        with progress_bar(f"predicting {label}", quiet) as progress, blaming(file):
+            found.append((label, *fit_exponent(problem, progress)))
+    if output is not None:
+        found[0][2].save(output)
+    trade = compute_trade([each[1:] for each in found])
+    if plot is not None:
+        from lazyrich.plots import plot_exponents, save_figure
+
+        save_figure(plot_exponents(found, trade), plot)
+    if json:
+        exponents = [{"label": label, **fit.to_json()} for label, fit, _ in found]
+        print_json({"exponents": exponents, "compute": None if trade is None else trade.to_json()})
+        return
+    from lazyrich.tables import exponent_rows, plain_table
+
+    print_table(plain_table(exponent_rows([(label, fit) for label, fit, _ in found])))
+    for label, fit, _ in found:
+        print("\n".join(f"{label}: {line}" if label else line for line in fit.summary()))
+    if trade is not None:
+        print("\n".join(trade.summary()))
 
 
 def _print_comparisons(comparisons: list[Comparison]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from bokeh.io import curdoc
@@ -35,7 +35,7 @@ class Controls:
         self,
         settings: Sequence[Setting],
         values: Values,
-        changed: Callable[[str], object],
+        changed: Callable[[Collection[str]], object],
         failed: Callable[[LazyrichError], object],
     ) -> None:
         self.values = dict(values)
@@ -45,6 +45,8 @@ class Controls:
         self._show: dict[str, Callable[[Any], None]] = {}
         self._showing = False
         self._passed: dict[str, Any] = {}
+        self._waiting = self._held = False
+        self._visible = set(self._settings)
         self._document = curdoc()
         for setting in settings:
             number = isinstance(setting, Number)
@@ -56,28 +58,29 @@ class Controls:
         if all(self.values[name] == value for name, value in values.items()):
             return
         self.values.update(values)
+        self._passed = {name: value for name, value in self._passed.items() if name not in values}
         self._showing = True  # the widgets' own events are no new values
         for name, value in values.items():
             self._show[name](value)
         self._showing = False
         self._show_what_matters()
-        for name in values:
-            self._changed(name)
+        self._changed(values)
 
-    def _take(self, name: str, value: Any) -> None:
-        """A value from a widget: tell the others that show it, and the page."""
-        if self._showing or value == self.values[name]:
-            return
-        self.values[name] = value
-        self._showing = True
-        self._show[name](value)
-        self._showing = False
-        self._show_what_matters()
-        self._changed(name)
+    def hold(self) -> None:
+        """Leave moving sliders alone until what is asked for is drawn: only the newest value counts then."""
+        self._held = True
+
+    def release(self) -> None:
+        """Take what sliders have passed meanwhile."""
+        self._held = False
+        if not self._waiting:
+            self._take_passed()
 
     def _show_what_matters(self) -> None:
-        for name, setting in self._settings.items():
-            self.boxes[name].visible = setting.shown(self.values)
+        shown = {name for name, setting in self._settings.items() if setting.shown(self.values)}
+        for name in shown ^ self._visible:
+            self.boxes[name].visible = name in shown
+        self._visible = shown
 
     def _number(self, setting: Number) -> Any:
         value = self.values[setting.name]
@@ -117,19 +120,24 @@ class Controls:
         if self._showing:
             return
         try:
-            self._take(setting.name, setting.read(text))
+            self.set({setting.name: setting.read(text)})
         except LazyrichError as error:
             self._failed(error)
 
     def _soon(self, name: str, value: Any) -> None:
-        """Take the last of the values that a moving slider passes, a few times a second."""
+        """Take the last of the values that a moving slider passes, when the page is ready for it."""
         if self._showing:
             return
-        if not self._passed:
-            self._document.add_timeout_callback(self._take_passed, _MILLISECONDS)
         self._passed[name] = value
+        if not self._waiting and not self._held:
+            self._waiting = True
+            self._document.add_timeout_callback(self._look, _MILLISECONDS)
+
+    def _look(self) -> None:
+        self._waiting = False
+        if not self._held:
+            self._take_passed()
 
     def _take_passed(self) -> None:
         passed, self._passed = self._passed, {}
-        for name, value in passed.items():
-            self._take(name, value)
+        self.set(passed)

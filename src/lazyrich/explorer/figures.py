@@ -16,6 +16,7 @@ from bokeh.models import (
     Legend,
     LinearColorMapper,
     LogAxis,
+    Range1d,
 )
 from bokeh.plotting import figure
 
@@ -28,10 +29,15 @@ _GRID = """
 """
 # Positive values that differ by more than this factor are drawn by their logarithm, down to this part of the largest.
 _DECADES, _FLOOR = 100.0, 1e-6
+# Beyond the outermost values: of the span of an axis, and in decades where a logarithmic axis has none.
+_PADDING, _LEAST_DECADES = 0.05, 0.05
 
 
 def new_figure(x_label: str, y_label: str, *, height: int = 360, title: str = "", **options: Any) -> Any:
     """An empty figure as wide as its place, without a toolbar."""
+    for name in ("x", "y"):
+        start, end = (0.1, 10.0) if options.get(f"{name}_axis_type") == "log" else (0.0, 1.0)
+        options.setdefault(f"{name}_range", Range1d(start=start, end=end))
     made: Any = figure(
         height=height, sizing_mode="stretch_width", min_width=150, toolbar_location=None, tools="", title=title or None,
         x_axis_label=x_label, y_axis_label=y_label, **options,
@@ -48,22 +54,38 @@ def new_figure(x_label: str, y_label: str, *, height: int = 360, title: str = ""
     return made
 
 
-def side_by_side(figures: Sequence[Any]) -> tuple[Any, list[Any]]:
+def side_by_side(figures: Sequence[Any]) -> Any:
     """Figures in one row, or one below the other where that is too narrow.
 
-    Returns
-    -------
-    layout, panes : Panel objects
+    Those with ``visible = False`` take no place. To be set at the figures: Panel does not always know what it shows.
     """
     panes = [pn.pane.Bokeh(each, sizing_mode="stretch_width") for each in figures]
-    return pn.Column(*panes, sizing_mode="stretch_width", stylesheets=[_GRID], margin=0), panes
+    return pn.Column(*panes, sizing_mode="stretch_width", stylesheets=[_GRID], margin=0)
 
 
-def set_log_ticks(axis: Any, *values: np.ndarray) -> None:
-    """Ticks of a logarithmic axis that are few enough to be read, and never less than three."""
-    joined = np.concatenate([np.ravel(value) for value in values]) if values else np.zeros(0)
-    known = joined[np.isfinite(joined) & (joined > 0)]
-    low, high = (np.log10(known.min()), np.log10(known.max())) if known.size else (0.0, 0.0)
+def fit_axes(made: Any, x: Sequence[Any], y: Sequence[Any]) -> None:
+    """Ranges for values along both axes, and ticks where an axis is logarithmic; nothing changes without a value.
+
+    Ranges that a browser fits itself cannot be fitted while a figure is empty, and it complains.
+    """
+    for axis, axes, values in ((made.xaxis[0], made.x_range, x), (made.yaxis[0], made.y_range, y)):
+        logarithmic = isinstance(axis, LogAxis)
+        known = np.concatenate([np.ravel(value) for value in values]) if len(values) else np.zeros(0)
+        known = known[np.isfinite(known) & (known > 0)] if logarithmic else known[np.isfinite(known)]
+        if not known.size:
+            continue
+        low, high = float(known.min()), float(known.max())
+        if logarithmic:
+            low, high = float(np.log10(low)), float(np.log10(high))
+            _set_log_ticks(axis, low, high)
+        padding = _PADDING * (high - low) or (_LEAST_DECADES if logarithmic else 0.5)
+        ends = np.array([low - padding, high + padding])
+        start, end = 10.0**ends if logarithmic else ends
+        axes.update(start=float(start), end=float(end))
+
+
+def _set_log_ticks(axis: Any, low: float, high: float) -> None:
+    """Ticks between two powers of ten that are few enough to be read, and never less than three."""
     span = high - low
     mantissas = (1, 1.5, 2, 3, 4, 5, 7) if span < 0.7 else (1, 2, 5) if span < 2.2 else (1,)
     every = max(1, int(np.ceil(span / 7)))
@@ -101,8 +123,6 @@ class HeatMap:
         self._source = ColumnDataSource({"image": [], "x": [], "y": [], "w": [], "h": []}, name=name)
         self._mapper = LinearColorMapper(palette=_MAP, low=0.0, high=1.0, nan_color=_MISSING)
         self.figure.image("image", x="x", y="y", dw="w", dh="h", color_mapper=self._mapper, source=self._source)
-        for axes in (self.figure.x_range, self.figure.y_range):
-            axes.range_padding = 0.0
         for axis in self.figure.axis:
             axis.ticker.desired_num_ticks = 4
         self.figure.grid.visible = False
@@ -128,5 +148,7 @@ class HeatMap:
         self._mapper.update(low=low, high=high)
         self._bar.ticker = FixedTicker(ticks=[low, 0.5 * (low + high), high])
         size = last + 1.0
+        for axes in (self.figure.x_range, self.figure.y_range):
+            axes.update(start=-0.5, end=last + 0.5)
         self._source.data = {"image": [values.astype(np.float32)], "x": [-0.5], "y": [-0.5], "w": [size], "h": [size]}
         self.figure.title.text = title

@@ -10,11 +10,12 @@ import numpy as np
 
 from lazyrich.errors import LazyrichError
 from lazyrich.explorer.settings import Choice, Number, Setting, Text, Values, defaults, read_query
-from lazyrich.fields import LOSSES
+from lazyrich.fields import ACCURACIES, CURVES
 from lazyrich.problem import Problem
 from lazyrich.problem.data import DatasetData
 from lazyrich.problem.datasets import load_data
 from lazyrich.problem.spectrum import output_count
+from lazyrich.theory.deep_linear.outputs import read_data_set
 from lazyrich.theory.deep_linear.predict import losses_by_output, predict, solve_to_tolerance
 from lazyrich.trajectory import Outcome
 from lazyrich.transfer.optimum import Optimum, find_optimum
@@ -82,6 +83,7 @@ DATA: tuple[Setting, ...] = (
         only={"data": _TABLES},
         options={"global": "one factor for all", "column": "each its own", "none": "none"},
     ),
+    Number("test_fraction", "Share that is held out", 0.0, low=0.0, high=0.8, only={"data": _TABLES}),
     Number("dimension", "Inputs", 100, low=4, high=2000, logarithmic=True, whole=True, only={"data": _SYNTHETIC}),
     Number(
         "samples",
@@ -138,14 +140,20 @@ def _data(given: Values, path: str | None) -> dict[str, Any]:
         names = ("dimension", "samples", "label_noise", "capacity", "source")
         return {"kind": kind} | {name: given[name] for name in names if name in given}
     if kind == "digits":
-        return {"kind": "dataset", "name": "digits", "scaling": given["scaling"]} | _classes(given["classes"])
+        return {"kind": "dataset", "name": "digits", **_shared(given)} | _classes(given["classes"])
     if path is None:
         raise LazyrichError("data.path", "no file was given", "drop a .csv, .npz or .parquet file into the page")
     target = [name.strip() for name in given["target"].split(",") if name.strip()]
-    table = {"kind": "dataset", "path": path, "scaling": given["scaling"]}
+    table = {"kind": "dataset", "path": path, **_shared(given)}
     if target:
         table["target"] = target[0] if len(target) == 1 else target
     return table | _classes(given["file_classes"])
+
+
+def _shared(given: Values) -> dict[str, Any]:
+    """What all data sets have."""
+    held_out = {"test_fraction": given["test_fraction"]} if given["test_fraction"] > 0 else {}
+    return {"scaling": given["scaling"]} | held_out
 
 
 def _classes(text: str) -> dict[str, Any]:
@@ -182,40 +190,51 @@ def check_size(problem: Problem) -> None:
 
 @dataclass(frozen=True)
 class Curves:
-    """Predicted losses over steps.
+    """Predicted losses and accuracies over steps.
 
     Attributes
     ----------
-    losses : dict of ndarray, shape (steps,)
-        ``train_loss`` and, if there is one, ``test_loss``; NaN after a divergence.
+    losses, accuracies : dict of ndarray, shape (steps,)
+        ``train_loss`` and, if there is one, ``test_loss``; the same of accuracies, for data with classes. NaN after a
+        divergence.
     outcome : Outcome
     """
 
     losses: dict[str, np.ndarray]
+    accuracies: dict[str, np.ndarray]
     outcome: Outcome
 
     def summary(self) -> str:
-        """The last losses and the outcome, as a sentence."""
+        """The last losses and accuracies and the outcome, as a sentence."""
         steps = len(next(iter(self.losses.values())))
         last = steps - 1 if self.outcome.step is None else self.outcome.step - 1
-        found = [f"{LOSSES[name]} {values[last]:.4g}" for name, values in self.losses.items()] if last >= 0 else []
+        curves = (self.losses | self.accuracies).items() if last >= 0 else ()
+        found = [f"{CURVES[name]} {values[last]:.4g}" for name, values in curves]
         ending = "" if self.outcome.kind == "finished" else f"; the training {self.outcome}"
         return (f"At step {last}: " + ", ".join(found) if found else "No step was reached") + ending + "."
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what overflows has diverged
 def curves_of(problem: Problem) -> Curves:
-    """The same losses as :func:`lazyrich.predict` gives, without kernels and checks of the solution.
+    """The same losses and accuracies as :func:`lazyrich.predict` gives, without kernels and checks of the solution.
 
     They take two thirds of its time.
     """
     check_size(problem)
     solution, _ = solve_to_tolerance(problem)
-    padded = {}
-    for name, values in losses_by_output(solution)[0].items():
-        padded[name] = np.full(problem.training.steps, np.nan)
-        padded[name][: solution.steps] = values.mean(axis=-1)
-    return Curves(padded, Outcome("diverged", solution.steps) if solution.diverged else Outcome())
+    losses, accuracies = losses_by_output(solution)[0], {}
+    if isinstance(problem.data, DatasetData):
+        held_out_loss, accuracies = read_data_set(solution, problem.data)
+        losses |= held_out_loss
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([values, np.full(problem.training.steps - solution.steps, np.nan)])
+
+    return Curves(
+        {name: padded(values.mean(axis=-1)) for name, values in losses.items()},
+        {name: padded(accuracies[name]) for name in ACCURACIES if name in accuracies},
+        Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
+    )
 
 
 @dataclass(frozen=True)
@@ -290,7 +309,7 @@ def sweep_rates(problem: Problem) -> np.ndarray:
 
 
 def rate_curves(problem: Problem, solve: Callable[[Problem], Curves] = curves_of) -> Iterator[list[RateCurve]]:
-    """The test loss (train loss, where there is no other) after the last step against the rate, at three widths.
+    """The test loss (train loss of data sets) after the last step against the rate, at three widths.
 
     Parameters
     ----------
@@ -309,7 +328,7 @@ def rate_curves(problem: Problem, solve: Callable[[Problem], Curves] = curves_of
         losses: list[float] = []
         for rate in rates:
             found = solve(problem.with_values({"network.width": width}).with_rate(float(rate)))
-            losses.append(float(found.losses.get("test_loss", found.losses["train_loss"])[-1]))
+            losses.append(float(found.losses["test_loss" if problem.has_test_loss else "train_loss"][-1]))
             yield [*done, RateCurve(width, rates[: len(losses)], np.asarray(losses))]
         done.append(RateCurve(width, rates, np.asarray(losses), find_optimum(rates, np.asarray(losses))))
         yield list(done)

@@ -10,21 +10,31 @@ import panel as pn
 from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, LegendItem, Span
 
-from lazyrich.explorer.figures import HeatMap, add_hover, add_legend, new_figure, set_log_ticks
+from lazyrich.explorer.figures import HeatMap, add_hover, add_legend, fit_axes, new_figure
 from lazyrich.explorer.linear import Kernels, RateCurve
-from lazyrich.fields import LOSSES
 from lazyrich.plots import COLOURS
 from lazyrich.trajectory import Trajectory
 
-_DASHES = {"train_loss": "solid", "test_loss": "dashed"}
-_COLOURS = {"train_loss": COLOURS[0], "test_loss": COLOURS[1]}
-_MARKERS = {"train_loss": "circle", "test_loss": "square"}
+# Of training, and of what training does not see.
+_DASHES, _MARKERS = ("solid", "dashed"), ("circle", "square")
 _RATE_MARKERS = ("circle", "square", "diamond")
 _MOST_MARKERS = 25
 
 
 class CurveFigure:
-    """Predicted losses over steps, a kept prediction in grey, trained networks as markers.
+    """Predicted curves over steps, a kept prediction in grey, trained networks as markers.
+
+    Parameters
+    ----------
+    names : dict
+        Curves of training and test with their labels.
+    label : str
+        Of the axis.
+    source : str
+        Names the columns in the browser.
+    logarithmic : bool
+    legend : str
+        Where it is.
 
     Attributes
     ----------
@@ -33,43 +43,43 @@ class CurveFigure:
         What the markers show.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str], label: str, source: str, *, logarithmic: bool, legend: str) -> None:
         self.trained: Trajectory | None = None
-        self.figure = new_figure("step", "mean squared error", y_axis_type="log")
-        nothing: dict[str, Any] = {name: [] for name in ("step", *LOSSES)}
-        self._source = ColumnDataSource(nothing, name="curves")
-        self._kept = ColumnDataSource(dict(nothing), name="kept")
+        self.figure = new_figure("step", label, y_axis_type="log" if logarithmic else "linear")
+        self._names = tuple(names)
+        nothing: dict[str, Any] = {name: [] for name in ("step", *names)}
+        self._source = ColumnDataSource(nothing, name=source)
+        self._kept = ColumnDataSource(dict(nothing), name=f"kept_{source}")
         self._markers = {
             name: ColumnDataSource({"step": [], "mean": [], "low": [], "high": []}, name=f"trained_{name}")
-            for name in LOSSES
+            for name in names
         }
-        items, lines = [], []
-        for name, label in LOSSES.items():
-            style = {"line_dash": _DASHES[name]}
-            kept = self.figure.line("step", name, source=self._kept, color="#8a8a8a", line_width=2, **style)
-            line = self.figure.line("step", name, source=self._source, color=_COLOURS[name], line_width=2.6, **style)
-            self.figure.segment("step", "low", "step", "high", source=self._markers[name], color=_COLOURS[name])
+        self._items, self._trained_items, kept_lines = [], [], []
+        for name, colour, dash, marker in zip(names, COLOURS, _DASHES, _MARKERS, strict=False):
+            style = {"color": colour, "line_width": 2.6, "line_dash": dash}
+            kept = self.figure.line("step", name, source=self._kept, **style | {"color": "#8a8a8a", "line_width": 2})
+            line = self.figure.line("step", name, source=self._source, **style)
+            self.figure.segment("step", "low", "step", "high", source=self._markers[name], color=colour)
             points = self.figure.scatter(
-                "step", "mean", source=self._markers[name], color=_COLOURS[name], marker=_MARKERS[name], size=7,
-                line_color="white",
-            )  # fmt: skip
-            lines.append(line)
-            items.append(LegendItem(label=f"{label}, predicted", renderers=[line]))
-            self._legend_later = getattr(self, "_legend_later", [])
-            self._legend_later.append((f"{label}, trained", points, kept))
-        self._items = items
-        self._legend = add_legend(self.figure, list(items))
-        tips = [("step", "@step"), *((label, f"@{name}{{0.0000e}}") for name, label in LOSSES.items())]
-        add_hover(self.figure, lines, tips)
+                "step", "mean", source=self._markers[name], color=colour, marker=marker, size=7, line_color="white"
+            )
+            self._items.append(LegendItem(label=f"{names[name]}, predicted", renderers=[line]))
+            self._trained_items.append(LegendItem(label=f"{names[name]}, trained", renderers=[points]))
+            kept_lines.append(kept)
+        self._kept_item = LegendItem(label="kept", renderers=kept_lines[:1])
+        self._legend = add_legend(self.figure, list(self._items), legend)
+        tips = [("step", "@step"), *((text, f"@{name}{{0.0000e}}") for name, text in names.items())]
+        add_hover(self.figure, [item.renderers[0] for item in self._items], tips)
 
-    def show(self, losses: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
-        """Draw losses, shape (steps,)."""
-        self._source.data = _columns(losses)
-        set_log_ticks(self.figure.yaxis[0], *losses.values(), *kept.values())
-        had = len(self._kept.data["step"])
-        if kept or had:
-            self._kept.data = _columns(kept)
+    def show(self, curves: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
+        """Draw curves, shape (steps,)."""
+        self._source.data = self._columns(curves)
+        for name, item in zip(self._names, self._items, strict=True):
+            item.visible = name in curves
+        if kept or len(self._kept.data["step"]):
+            self._kept.data = self._columns(kept)
             self._show_legend()
+        self._fit()
 
     def show_trained(self, trained: Trajectory | None) -> None:
         """Draw the means of trained networks with their standard errors; None removes them."""
@@ -79,24 +89,32 @@ class CurveFigure:
         for name, source in self._markers.items():
             source.data = _marks(trained, name)
         self._show_legend()
+        self._fit()
 
     def clear(self) -> None:
         """Draw nothing."""
         self.show({}, {})
         self.show_trained(None)
 
+    def _columns(self, curves: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        count = len(next(iter(curves.values()), ()))
+        columns = {name: curves.get(name, np.full(count, np.nan)) for name in self._names}
+        return {"step": np.arange(count)} | columns
+
+    def _fit(self) -> None:
+        lines, markers = (self._source.data, self._kept.data), [source.data for source in self._markers.values()]
+        marked = [data[end] for data in markers for end in ("low", "high")]
+        y = [*(data[name] for data in lines for name in self._names), *marked]
+        fit_axes(self.figure, [data["step"] for data in (*lines, *markers)], y)
+
     def _show_legend(self) -> None:
         items = list(self._items)
         if self.trained is not None:
-            items += [LegendItem(label=label, renderers=[points]) for label, points, _ in self._legend_later]
+            drawn = zip(self._names, self._trained_items, strict=True)
+            items += [item for name, item in drawn if name in self.trained.data]
         if len(self._kept.data["step"]):
-            items.append(LegendItem(label="kept", renderers=[self._legend_later[0][2]]))
+            items.append(self._kept_item)
         self._legend.items = items
-
-
-def _columns(losses: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    count = len(next(iter(losses.values()), ()))
-    return {"step": np.arange(count)} | {name: losses.get(name, np.full(count, np.nan)) for name in LOSSES}
 
 
 def _marks(trained: Trajectory | None, name: str) -> dict[str, Any]:
@@ -133,13 +151,12 @@ class RateFigure:
             self._items.append(LegendItem(label=value(""), renderers=[drawn, points], visible=False))
         self._now = Span(dimension="height", line_dash="dotted", line_color="#444444", line_width=2, visible=False)
         self.figure.add_layout(self._now)
-        add_legend(self.figure, self._items, "top_left")
+        add_legend(self.figure, self._items, "bottom_left")
 
     def show(self, curves: Sequence[RateCurve], now: float) -> None:
         """Draw what is known of the curves, and the rate that is set."""
         self._now.update(location=now, visible=True)
-        set_log_ticks(self.figure.xaxis[0], *(curve.rates for curve in curves))
-        set_log_ticks(self.figure.yaxis[0], *(curve.losses for curve in curves))
+        fit_axes(self.figure, [np.array([now]), *(curve.rates for curve in curves)], [curve.losses for curve in curves])
         for index, (line, star, item) in enumerate(zip(self._lines, self._stars, self._items, strict=True)):
             curve = curves[index] if index < len(curves) else None
             item.visible = curve is not None

@@ -13,6 +13,7 @@ import panel as pn
 from lazyrich.comparison import compare
 from lazyrich.errors import LazyrichError
 from lazyrich.explorer import export
+from lazyrich.explorer.figures import side_by_side
 from lazyrich.explorer.linear import (
     DATA,
     NETWORK,
@@ -42,6 +43,7 @@ from lazyrich.explorer.trainer import Trainer
 from lazyrich.explorer.upload_box import upload_box
 from lazyrich.explorer.uploads import Uploads
 from lazyrich.explorer.workers import remote
+from lazyrich.fields import ACCURACIES, LOSSES
 from lazyrich.plots import plot_comparisons, plot_trajectory
 from lazyrich.problem import Problem
 from lazyrich.theory import predict
@@ -74,10 +76,15 @@ class LinearPage:
     def __init__(self, uploads: Uploads) -> None:
         self._uploads = uploads
         self._page = Page("linear", SETTINGS, self._work, uploads.readable)
-        self._curves, self._rates, self._kernels = CurveFigure(), RateFigure(), KernelFigure()
+        self._curves = CurveFigure(LOSSES, "mean squared error", "curves", logarithmic=True, legend="top_right")
+        share = "share in the right class"
+        self._accuracies = CurveFigure(ACCURACIES, share, "accuracies", logarithmic=False, legend="bottom_right")
+        self._rates, self._kernels = RateFigure(), KernelFigure()
+        self._accuracies.figure.visible = False
+        both = side_by_side([self._curves.figure, self._accuracies.figure])
         self._panes = {
-            "curves": pn.pane.Bokeh(self._curves.figure, sizing_mode="stretch_width"),
-            "rates": pn.pane.Bokeh(self._rates.figure, sizing_mode="stretch_width"),
+            "curves": both,
+            "rates": side_by_side([self._rates.figure]),
             "kernels": self._kernels.layout,
         }
         self._last_rates: list[RateCurve] = []
@@ -146,11 +153,16 @@ class LinearPage:
             raise
 
     def _clear(self, view: str) -> None:
-        {"curves": self._curves, "rates": self._rates, "kernels": self._kernels}[view].clear()
+        figures = {"curves": (self._curves, self._accuracies), "rates": (self._rates,), "kernels": (self._kernels,)}
+        for each in figures[view]:
+            each.clear()
         self._page.say("")
 
     def _draw_curves(self, curves: Curves, kept: Curves | None) -> None:
         self._curves.show(curves.losses, kept.losses if kept else {})
+        if curves.accuracies or self._accuracies.figure.visible:
+            self._accuracies.show(curves.accuracies, kept.accuracies if kept else {})
+            self._accuracies.figure.visible = bool(curves.accuracies)
         self._page.say(curves.summary())
 
     def _draw_rates(self, curves: list[RateCurve], problem: Problem) -> None:
@@ -172,7 +184,8 @@ class LinearPage:
             self._show_view()
         if name not in _LOOKS:
             self._trainer.cancel("cancelled, as the settings have changed")
-            self._curves.show_trained(None)
+            for each in (self._curves, self._accuracies):
+                each.show_trained(None)
 
     def _show_view(self) -> None:
         view = self._page.values["view"]
@@ -193,11 +206,13 @@ class LinearPage:
             self._page.fail(error)
             return
         self._page.controls.set({"view": "curves"})
-        self._trainer.start(problem, int(self._page.values["networks"]))
+        self._trainer.start([problem], int(self._page.values["networks"]))
 
-    def _trained(self, trained: Trajectory) -> None:
+    def _trained(self, results: list[Trajectory]) -> None:
+        (trained,) = results
         if trained.problem == self._problem(self._page.values):
-            self._curves.show_trained(trained)
+            for each in (self._curves, self._accuracies):
+                each.show_trained(trained)
 
     # ---- Files -------------------------------------------------------------------------------------------------------
 
@@ -213,7 +228,7 @@ class LinearPage:
             comment = comment.replace("predict", "transfer")
             rates = [float(rate) for rate in sweep_rates(problem)]
             axes = {"network.width": sweep_widths(problem)}
-            loss = "train" if problem.data.kind == "dataset" else "test"
+            loss = "test" if problem.has_test_loss else "train"
             tables["transfer"] = {"rates": rates, "axes": axes, "loss": loss}
         elif values["view"] == "curves":
             comment += "  or, with networks: lazyrich compare problem.toml"
@@ -239,11 +254,11 @@ class LinearPage:
         if values["view"] == "rates":
             self._check_rates()
             return export.table(export.rate_table(self._last_rates))
-        columns: dict[str, Any] = {"step": np.arange(problem.training.steps)} | curves_of(problem).losses
+        curves = curves_of(problem)
+        columns: dict[str, Any] = {"step": np.arange(problem.training.steps)} | curves.losses | curves.accuracies
         if (trained := self._curves.trained) is not None:
-            for name in ("train_loss", "train_loss_sem", "test_loss", "test_loss_sem"):
-                if name in trained.data:
-                    columns[f"trained_{name}"] = trained.data[name].values
+            names = [f"{name}{end}" for name in (*LOSSES, *ACCURACIES) for end in ("", "_sem")]
+            columns |= {f"trained_{name}": trained.data[name].values for name in names if name in trained.data}
         return export.table(columns)
 
     def _check_rates(self) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import html
 import io
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import panel as pn
 from bokeh.models import Column as BokehColumn
+from bokeh.models import CustomJS, Div, TextInput
 from panel.io.state import set_curdoc
+from tornado.ioloop import IOLoop
 
 from lazyrich.errors import LazyrichError
 from lazyrich.explorer.controls import Controls
@@ -61,18 +63,20 @@ class Page:
     ) -> None:
         self._name, self._settings, self._work, self._readable = name, settings, work, readable
         self._document: Any = pn.state.curdoc
+        self._loop, self._left = IOLoop.current(), False
         self._watchers: list[Callable[[str], object]] = []
         values, errors = read_query(settings, _query(pn.state.session_args))
-        self.controls = Controls(settings, values, self._changed, self.fail)
-        self._message = pn.pane.HTML("", sizing_mode="stretch_width", margin=0)
-        self._summary = pn.pane.HTML("", sizing_mode="stretch_width", margin=(0, 8))
-        self._link = pn.widgets.TextInput(
-            name="Link to this view", value=self._address(), sizing_mode="stretch_width", margin=(2, 8)
+        self.controls = Controls(settings, values, self._change, self.fail)
+        # Bokeh's own models: what changes at every redraw costs a third of what Panel's would
+        self._message = Div(text="", sizing_mode="stretch_width", margin=0)
+        self._summary = Div(text="", sizing_mode="stretch_width", margin=(0, 8))
+        self._link = TextInput(
+            title="Link to this view", value=self._address(), sizing_mode="stretch_width", margin=(2, 8)
         )
-        self._link.jscallback(value=_KEEP_ADDRESS)
-        self._redrawer = Redrawer(self.schedule, self.fail)
+        self._link.js_on_change("value", CustomJS(code=_KEEP_ADDRESS))
+        self._redrawer = Redrawer(self._draw, self.fail)
         self._link_errors = errors
-        pn.state.on_session_destroyed(lambda context: self._redrawer.close())
+        pn.state.on_session_destroyed(lambda context: self._leave())
 
     @property
     def values(self) -> Values:
@@ -86,7 +90,7 @@ class Page:
 
     def start(self) -> None:
         """Draw for the first time."""
-        self._redrawer.request(self._work(dict(self.values)))
+        self._redraw()
         for error in self._link_errors:
             self.fail(error)
 
@@ -95,29 +99,57 @@ class Page:
         self._watchers.append(function)
 
     def schedule(self, function: Callable[[], object]) -> None:
-        """Run a function in the page's event loop, from any thread."""
+        """Run a function in the page's event loop, from any thread.
+
+        The document is not touched before it is in that loop: while a page is being made, Panel holds its events back,
+        and loses what another thread adds meanwhile.
+        """
 
         def run() -> None:
             with set_curdoc(self._document):
                 function()
 
-        self._document.add_next_tick_callback(run)
+        def add() -> None:
+            if not self._left:
+                self._document.add_next_tick_callback(run)
+
+        self._loop.add_callback(add)
+
+    def _leave(self) -> None:
+        self._left = True
+        self._redrawer.close()
 
     def fail(self, error: LazyrichError) -> None:
         """Show an error as the command line would."""
         text = html.escape(f"error: {self._readable(error)}")
-        self._message.object = f'<p role="alert" class="error" style="{_ERROR}">{text}</p>'
+        self._message.text = f'<p role="alert" class="error" style="{_ERROR}">{text}</p>'
 
     def say(self, text: str) -> None:
         """Show what the figure says, as a sentence; errors are over."""
-        self._message.object = ""
-        self._summary.object = f'<p role="status" id="summary">{html.escape(text)}</p>'
+        self._message.text = ""
+        self._summary.text = f'<p role="status" id="summary">{html.escape(text)}</p>'
 
-    def _changed(self, name: str) -> None:
+    def _change(self, names: Collection[str]) -> None:
         self._link.value = self._address()
-        for function in self._watchers:
-            function(name)
+        for name in names:
+            for function in self._watchers:
+                function(name)
+        self._redraw()
+
+    def _redraw(self) -> None:
+        self.controls.hold()
         self._redrawer.request(self._work(dict(self.values)))
+
+    def _draw(self, function: Drawing) -> None:
+        """Draw a result, and look where the sliders have gone meanwhile."""
+
+        def draw() -> None:
+            try:
+                function()
+            finally:
+                self.controls.release()
+
+        self.schedule(draw)
 
     def _address(self) -> str:
         host = pn.state.headers.get("Host", "localhost") if pn.state.headers else "localhost"
@@ -136,8 +168,8 @@ class Page:
                     auto=True,
                     button_type="default",
                     icon=None,
-                    width=110,
-                    margin=4,
+                    width=88,
+                    margin=(4, 2),
                 )
             )
         return pn.FlexBox(*buttons, sizing_mode="stretch_width")
@@ -154,7 +186,7 @@ class Page:
         parts: list[Any] = []
         for named, run in itertools.groupby(members, key=lambda member: isinstance(member, str)):
             boxes = [self.controls.boxes[member] if named else member for member in run]
-            parts += [BokehColumn(children=boxes, sizing_mode="stretch_width")] if named else boxes
+            parts += [BokehColumn(children=boxes, sizing_mode="stretch_width", margin=(2, 0, 8, 0))] if named else boxes
         return pn.Card(*parts, title=title, sizing_mode="stretch_width", margin=(0, 0, 8, 0), stylesheets=[_CARD])
 
     def view_buttons(self, views: Mapping[str, str]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import panel as pn
@@ -12,6 +12,7 @@ import panel as pn
 from lazyrich.errors import LazyrichError
 from lazyrich.explorer.training import in_background, train_until
 from lazyrich.problem import Problem
+from lazyrich.problem.residual import ResidualProblem
 from lazyrich.trajectory import Trajectory
 
 # Seconds between two moves of the bar.
@@ -28,14 +29,14 @@ class Trainer:
     failed : callable
         Shows an error.
     done : callable
-        Takes the result.
+        Takes the results, one for each problem.
     """
 
     def __init__(
         self,
         schedule: Callable[[Callable[[], object]], object],
         failed: Callable[[LazyrichError], object],
-        done: Callable[[Trajectory], object],
+        done: Callable[[list[Trajectory]], object],
     ) -> None:
         self._schedule, self._failed, self._done = schedule, failed, done
         self._stop: threading.Event | None = None
@@ -53,14 +54,14 @@ class Trainer:
             pn.Row(self._train, self._cancel, margin=0), self._bar, self._text, sizing_mode="stretch_width", margin=0
         )
 
-    def start(self, problem: Problem, networks: int) -> None:
-        """Train networks of a problem, after those that others wait for."""
+    def start(self, problems: Sequence[Problem | ResidualProblem], networks: int) -> None:
+        """Train so many networks of every problem, after those that others wait for."""
         self.cancel("")
         self._stop = stop = threading.Event()
         self._train.disabled, self._cancel.disabled = True, False
         self._bar.param.update(visible=True, value=0)
         self._say("waiting, then compiling")
-        in_background(lambda: self._run(problem, networks, stop))
+        in_background(lambda: self._run(problems, networks, stop))
 
     def cancel(self, text: str) -> None:
         """Stop what is being trained, if anything is, and say so."""
@@ -69,38 +70,41 @@ class Trainer:
         self._stop.set()
         self._end(text)
 
-    def _run(self, problem: Problem, networks: int, stop: threading.Event) -> None:
-        last = 0.0
+    def _run(self, problems: Sequence[Problem | ResidualProblem], networks: int, stop: threading.Event) -> None:
+        last, trained = 0.0, []
 
         def progress(done: int, total: int) -> None:
             nonlocal last
             if time.monotonic() - last > _OFTEN:
                 last = time.monotonic()
-                self._schedule(lambda: self._show(stop, done, total))
+                share = (len(trained) + done / total) / len(problems)
+                self._schedule(lambda: self._show(stop, share))
 
         try:
-            trained = train_until(problem, networks, stop, progress)
+            for problem in problems:
+                trained.append(train_until(problem, networks, stop, progress))
         except LazyrichError as error:
             text = error
             self._schedule(lambda: self._fail(stop, text))
             return
-        if not stop.is_set() and trained is not None:
+        if not stop.is_set() and None not in trained:
             self._schedule(lambda: self._finish(stop, trained))
 
-    def _show(self, stop: threading.Event, done: int, total: int) -> None:
+    def _show(self, stop: threading.Event, share: float) -> None:
         if stop is self._stop:
-            self._bar.value = int(100 * done / total)
-            self._say(f"training: {100 * done / total:.0f}%")
+            self._bar.value = int(100 * share)
+            self._say(f"training: {100 * share:.0f}%")
 
     def _fail(self, stop: threading.Event, error: LazyrichError) -> None:
         if stop is self._stop:
             self._end("not trained")
             self._failed(error)
 
-    def _finish(self, stop: threading.Event, trained: Trajectory) -> None:
+    def _finish(self, stop: threading.Event, trained: list[Trajectory]) -> None:
         if stop is self._stop:
-            networks, seconds = trained.statistics["networks"], trained.statistics["seconds"]
-            self._end(f"{networks} networks: {trained.outcome}, {seconds:.1f} s")
+            networks, seconds = (sum(each.statistics[name] for each in trained) for name in ("networks", "seconds"))
+            outcomes = list(dict.fromkeys(str(each.outcome) for each in trained))
+            self._end(f"{networks} networks: {', '.join(outcomes)}, {seconds:.1f} s")
             self._done(trained)
 
     def _end(self, text: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from lazyrich.problem import Problem
+from lazyrich.problem.residual import ResidualProblem
 from lazyrich.trajectory import Interrupted, Trajectory
 
 _ENDING = threading.Event()
@@ -15,7 +16,7 @@ _TRAINER = ThreadPoolExecutor(1, thread_name_prefix="trainer")
 
 
 def train_until(
-    problem: Problem, networks: int, stop: threading.Event, progress: Callable[[int, int], object]
+    problem: Problem | ResidualProblem, networks: int, stop: threading.Event, progress: Callable[[int, int], object]
 ) -> Trajectory | None:
     """Train, unless `stop` is set before the end.
 

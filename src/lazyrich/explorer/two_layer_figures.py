@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from bokeh.models import ColorBar, ColumnDataSource, FixedTicker, LegendItem, LogColorMapper, Range1d
 
-from lazyrich.explorer.figures import add_hover, add_legend, new_figure, set_log_ticks
+from lazyrich.explorer.figures import add_hover, add_legend, fit_axes, new_figure
 from lazyrich.explorer.two_layer import Diagram, Run, diagram_axes
 from lazyrich.plots import COLOURS
 
@@ -55,7 +55,7 @@ class SpectrumFigure:
         self._threshold.data = {"step": steps, "value": threshold}
         half, height = run.half_times
         self._half.data = {"step": half, "value": height}
-        set_log_ticks(self.figure.yaxis[0], shown, threshold)
+        fit_axes(self.figure, [steps], [shown, threshold])
 
     def clear(self) -> None:
         """Draw nothing."""
@@ -96,7 +96,7 @@ class ErrorFigure:
             "step": [facts["best_step"]] if known else [],
             "error": [facts["best_test_error"]] if known else [],
         }
-        set_log_ticks(self.figure.yaxis[0], train, test)
+        fit_axes(self.figure, [data["step"].values], [train, test])
 
     def clear(self) -> None:
         """Draw nothing."""

@@ -63,11 +63,11 @@ class TwoLayerPage:
     def template(self) -> Any:
         """The page."""
         page = self._page
-        row, panes = side_by_side([self._diagram.figure, self._spectrum.figure, self._errors.figure])
+        row = side_by_side([self._diagram.figure, self._spectrum.figure, self._errors.figure])
 
         def show_view(name: str = "") -> None:
-            panes[0].visible = page.values["view"] == "diagram"
-            panes[2].visible = page.values["view"] == "run"
+            self._diagram.figure.visible = page.values["view"] == "diagram"
+            self._errors.figure.visible = page.values["view"] == "run"
 
         show_view()
         page.watch(show_view)

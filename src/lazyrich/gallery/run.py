@@ -21,6 +21,7 @@ from lazyrich.problem.diagram import MatrixStudy
 from lazyrich.problem.files import Study, TrainedStudy, point_label
 from lazyrich.provenance import provenance
 from lazyrich.storage import cannot_write, write_whole
+from lazyrich.theory.deep_linear.exponent import read_exponent
 from lazyrich.trajectory import plain
 from lazyrich.transfer.analysis import analyse
 from lazyrich.transfer.diagram import phase_diagram
@@ -180,14 +181,20 @@ def run_source(source: Source, folder: Path, quick: bool, **options: Any) -> tup
     seconds = sum(float(each["seconds"]) for each in found)
     if isinstance(study, MatrixStudy):
         return unpacked(found[0]["trajectory"]), seconds
+    if works[0].name == "exponent":
+        trajectories = [unpacked(each["trajectory"]) for each in found]
+        return [(label, read_exponent(each), each) for each, label in zip(trajectories, labels, strict=True)], seconds
     return [comparison_of(each, label) for each, label in zip(found, labels, strict=True)], seconds
 
 
 def _works(study: AnyStudy) -> tuple[list[str], list[Work]]:
     if isinstance(study, Study):
         points, seeds = study.problems(), study.compare.seeds
+        labels = [point_label(point) for point, _ in points]
+        if study.training.mode == "flow" and study.training.steps is None:  # nothing to train: it is the exponent's
+            return labels, [Work("exponent", {"problem": problem.to_dict()}) for _, problem in points]
         works = [Work("compare", {"problem": problem.to_dict(), "seeds": seeds}) for _, problem in points]
-        return [point_label(point) for point, _ in points], works
+        return labels, works
     return [""], [Work("two-layer", {"problem": study.problem.to_dict()})]
 
 

@@ -41,25 +41,9 @@ def initial_growth(problem: dict[str, Any], seeds: int) -> Arrays:
     }
 
 
-def power_law_curve(weight_layers: int, exponent: float, lazy: bool, steps: int) -> Arrays:
-    """Loss over time of infinitely wide networks on power-law data whose lazy loss falls as ``t^-exponent``.
-
-    Eigenvalues fall as ``k^-1.5``, ten million of them, so that their end is not felt. Where the largest one is not of
-    order one but much larger, its root is what makes a richness of order one.
-    """
-    capacity, dimension = 1.5, 10**7
-    largest = dimension / float(np.sum(np.arange(1, 10**6 + 1) ** -capacity) + 2 * (10**6 + 0.5) ** -0.5)
-    rate = 0.25 / largest
-    problem = Problem(
-        network=Network(width=math.inf, blocks=weight_layers - 2),
-        data=PowerLawData(dimension=dimension, capacity=capacity, source=capacity * exponent + 1.0 - capacity),
-        training=Training(
-            mode="population", steps=steps, learning_rate=rate, richness=(1e-3 if lazy else 1.0) * math.sqrt(largest)
-        ),
-    )
-    predicted = predict(problem)
-    assert predicted.test_loss is not None
-    return {"time": 0.25 * predicted.steps, "loss": predicted.test_loss}
+def exponent(problem: dict[str, Any]) -> Arrays:
+    """Gradient flow, from which an exponent is read."""
+    return {"trajectory": packed(predict(Problem(**problem)))}
 
 
 def cost_of_solving(sizes: Mapping[str, Sequence[int]], steps: int, rounds: int) -> Arrays:
@@ -261,7 +245,7 @@ def linear_limit(
 WORKS: dict[str, Callable[..., Arrays]] = {
     "compare": compare_point,
     "initial-growth": initial_growth,
-    "power-law": power_law_curve,
+    "exponent": exponent,
     "cost": cost_of_solving,
     "two-layer": two_layer_run,
     "classes": depth_classes,

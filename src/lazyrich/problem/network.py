@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import (
@@ -13,6 +14,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     Tag,
+    WrapValidator,
     model_validator,
 )
 
@@ -68,6 +70,10 @@ def width_or_inf(value: Any) -> int | float:
     return value
 
 
+def _count_or_inf(value: Any, count: Callable[[Any], int]) -> int | float:
+    return value if isinstance(value, float) and value == math.inf else count(value)
+
+
 class LayerValues(Model):
     """One value per layer: ``{input = .., block = .., output = ..}``; `block` is shared by all blocks."""
 
@@ -116,21 +122,32 @@ class Network(Model):
     ----------
     width : int or inf
         N, the number of units of every hidden level; ``inf`` is the infinite-width limit (theory only).
-    blocks : int
-        Number of hidden matrices; 0 is the network with two weight layers.
+    blocks : int or inf
+        Number of hidden matrices; 0 is the network with two weight layers. ``inf`` is the infinite-depth limit of a
+        residual network (theory only): it needs ``skip = 1`` and `beta0`.
     skip : float
         Skip strength s: 0 is a plain network, 1 a residual one.
     branch, beta0 : float
-        The branch multiplier c, or beta0 for ``c = beta0 / sqrt(blocks)``. Default: ``branch = 1``.
+        The branch multiplier c, or beta0 for ``c = beta0 / blocks^depth_exponent``. Default: ``branch = 1``.
+    depth_exponent : float
+        0.5, the default, or 1, with `beta0` only: 1 is the limit of an ordinary differential equation in depth, in
+        which the blocks' learning rate is multiplied by the number of blocks, so that they learn at any depth.
     init_std : float or {input, block, output}
         Standard deviation of the entries at initialisation.
     """
 
     width: Annotated[int | float, BeforeValidator(width_or_inf), PlainSerializer(lambda v: v, return_type=Any)]
-    blocks: Annotated[int, BeforeValidator(integral), Field(ge=0, le=_LARGEST_COUNT)]
+    blocks: Annotated[  # inf is not an int, but few places have to know
+        int,
+        Field(ge=0, le=_LARGEST_COUNT),
+        BeforeValidator(integral),
+        WrapValidator(_count_or_inf),
+        PlainSerializer(lambda v: v, return_type=Any),
+    ]
     skip: Finite = 0.0
     branch: Positive | None = None
     beta0: Positive | None = None
+    depth_exponent: Finite | None = None
     init_std: PositiveOrLayers = 1.0
 
     @model_validator(mode="after")
@@ -139,6 +156,18 @@ class Network(Model):
             raise invalid("branch is given too", "keep one of them", "beta0")
         if self.beta0 is not None and self.blocks == 0:
             raise invalid("needs at least one block", "remove beta0 or set blocks to 1 or more", "beta0")
+        if self.depth_exponent is not None:
+            if self.beta0 is None:
+                raise invalid(
+                    "has no meaning without beta0", "give beta0, or write branch as a number", "depth_exponent"
+                )
+            if self.depth_exponent not in (0.5, 1.0):
+                raise invalid(f"{self.depth_exponent} has no known limit", "choose 0.5 or 1.0", "depth_exponent")
+        if math.isinf(self.blocks):
+            if self.skip != 1.0:
+                raise invalid("infinite depth has a limit with skip = 1 only", "set skip = 1.0", "skip")
+            if self.beta0 is None:
+                raise invalid("infinite depth needs a branch that shrinks", "give beta0 instead of branch", "beta0")
         check_layers(self.init_std, self.blocks, "init_std")
         return self
 
@@ -146,7 +175,7 @@ class Network(Model):
     def branch_multiplier(self) -> float:
         """c, the factor in front of every block."""
         if self.beta0 is not None:
-            return self.beta0 / math.sqrt(self.blocks)
+            return self.beta0 / self.blocks ** (self.depth_exponent or 0.5)
         return 1.0 if self.branch is None else self.branch
 
     @property

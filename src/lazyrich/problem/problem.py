@@ -11,7 +11,7 @@ from lazyrich.errors import LazyrichError
 from lazyrich.problem._model import invalid
 from lazyrich.problem.base import AnyProblem
 from lazyrich.problem.data import Data, DatasetData
-from lazyrich.problem.network import LayerValues, Network, check_layers
+from lazyrich.problem.network import LayerValues, Network, check_layers, per_layer
 from lazyrich.problem.training import Training
 
 # Training whose loss exceeds its initial value by this factor has diverged, in theory and in simulation alike.
@@ -52,6 +52,12 @@ class Problem(AnyProblem):
     def _consistent(self) -> Problem:
         for key in ("learning_rate", "weight_decay"):
             check_layers(getattr(self.training, key), self.network.blocks, f"training.{key}")
+        if self.network.depth_exponent == 1.0 and isinstance(self.training.learning_rate, list):
+            raise invalid(
+                "lists rates over steps, and depth_exponent = 1 needs one per layer",
+                "give one rate, or one per layer",
+                "training.learning_rate",
+            )
         full_batch = self.training.mode == "full-batch"
         if isinstance(self.data, DatasetData):
             if self.training.mode == "online":
@@ -62,7 +68,7 @@ class Problem(AnyProblem):
                 )
         elif full_batch and self.data.samples is None:
             raise invalid("missing, and full-batch training needs it", "add samples to [data]", "data.samples")
-        elif not full_batch and self.data.samples is not None:
+        elif not full_batch and self.training.mode != "flow" and self.data.samples is not None:
             raise invalid(
                 f"has no meaning with training.mode = '{self.training.mode}'",
                 "remove it, or set mode = 'full-batch'",
@@ -94,6 +100,63 @@ class Problem(AnyProblem):
         else:
             value = rate
         return self.with_values({"training.learning_rate": value})
+
+    def at_depth(self, blocks: int) -> Problem:
+        """A copy with so many blocks, whose branch and rates are plain numbers where depth_exponent is 1."""
+        if self.network.depth_exponent != 1.0:
+            return self if blocks == self.network.blocks else self.with_values({"network.blocks": blocks})
+        rates = per_layer(self.training.learning_rate, 1)  # pyright: ignore[reportArgumentType]  # it is no list
+        decays = per_layer(self.training.weight_decay, 1)
+        layers = {
+            # decay is in units of the rate
+            "learning_rate": LayerValues(input=rates[0], block=rates[1] * blocks, output=rates[2]),
+            "weight_decay": LayerValues(input=decays[0], block=decays[1] / blocks, output=decays[2]),
+        }
+        plain = {
+            "blocks": blocks,
+            "branch": (self.network.beta0 or 1.0) / blocks,
+            "beta0": None,
+            "depth_exponent": None,
+        }
+        network = self.network.model_copy(update=plain)
+        return type(self)(network=network, data=self.data, training=self.training.model_copy(update=layers))
+
+    def to_train(self) -> Problem:
+        """The problem as networks can be trained on it: gradient flow by small steps of descent.
+
+        Raises
+        ------
+        LazyrichError
+            For gradient flow without a number of steps, and for infinite depth.
+        """
+        if math.isinf(self.network.blocks):
+            raise LazyrichError(
+                "network.blocks", "an infinitely deep network cannot be trained", "give a finite number of blocks"
+            )
+        problem = self._in_steps() if self.training.mode == "flow" else self
+        return problem.at_depth(self.network.blocks)
+
+    def _in_steps(self) -> Problem:
+        training, sampled = self.training, isinstance(self.data, DatasetData) or self.data.samples is not None
+        if training.steps is None:
+            raise LazyrichError(
+                "training.steps",
+                "missing, and networks are trained on gradient flow in small steps",
+                "add steps to [training]; their learning rate is horizon / steps",
+            )
+        assert training.horizon is not None  # flow has one
+        given, factor = training.learning_rate, training.horizon / training.steps
+        rates: Any = given * factor if isinstance(given, float) else None
+        if isinstance(given, LayerValues):
+            rates = {layer: each * factor for layer, each in given.model_dump(exclude_none=True).items()}
+        values = {
+            "mode": "full-batch" if sampled else "population",
+            "horizon": None,
+            "nodes": None,
+            "steps": training.steps + 1,
+            "learning_rate": rates,
+        }
+        return self.with_values({f"training.{key}": value for key, value in values.items()})
 
     def cut_to(self, steps: int) -> Problem:
         """The same training, seen for fewer steps only: schedules stay those of the whole."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -27,10 +27,15 @@ class Training(Model):
     Attributes
     ----------
     mode : str
-        ``"full-batch"`` (the same `samples` at every step), ``"online"`` (a fresh batch at every step) or
-        ``"population"`` (infinite data).
+        ``"full-batch"`` (the same `samples` at every step), ``"online"`` (a fresh batch at every step),
+        ``"population"`` (infinite data), or ``"flow"`` (gradient flow, on `samples` or, without, on infinite data).
     steps : int
-        T: results are given at steps 0 (initialisation) to T - 1.
+        T: results are given at steps 0 (initialisation) to T - 1. In flow only where networks are trained: so many
+        steps of gradient descent, of rate ``horizon / steps``, stand for it.
+    horizon : float
+        How long flow lasts, in units of rate x steps: the learning rate, 1 unless given, multiplies it.
+    nodes : int
+        Times from 0 to `horizon` at which flow is solved, an odd number; default: as many as 0.1% of the loss takes.
     learning_rate : float, list over steps, or {input, block, output}
         eta0; the rate on the raw weights is ``eta0 gamma^2 D``.
     schedule : str
@@ -39,7 +44,8 @@ class Training(Model):
     batch : int
         B, in online mode only.
     momentum : float
-        ``buffer <- momentum buffer + (gradient + weight_decay W)``, ``W <- W - rate buffer``.
+        ``buffer <- momentum buffer + (gradient + weight_decay W)``, ``W <- W - rate buffer``. Its flow, the limit of
+        small rates, is that of gradient descent ``1/(1 - momentum)`` times as fast.
     weight_decay : float or {input, block, output}
         Coupled decay as in ``torch.optim.SGD``, in units of eta0.
     parametrization : str
@@ -50,8 +56,10 @@ class Training(Model):
         Seed of the trained networks.
     """
 
-    mode: Literal["full-batch", "online", "population"] = "full-batch"
-    steps: Count
+    mode: Literal["full-batch", "online", "population", "flow"] = "full-batch"
+    steps: Count = None  # pyright: ignore[reportAssignmentType]  # absent in flow only, where theory needs none
+    horizon: Positive | None = None
+    nodes: Annotated[Count, Field(ge=9)] | None = None
     learning_rate: Annotated[
         Annotated[Positive, Tag("number")]
         | Annotated[Annotated[list[NonNegative], BeforeValidator(listed)], Tag("list")]
@@ -67,8 +75,16 @@ class Training(Model):
     richness: Positive = 1.0
     seed: Annotated[int, BeforeValidator(integral), Field(ge=0, lt=2**32)] = 0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_units(cls, values: Any) -> Any:
+        """In flow the rate only sets the unit of time."""
+        flows = isinstance(values, dict) and values.get("mode") == "flow"
+        return {"learning_rate": 1.0, **values} if flows else values
+
     @model_validator(mode="after")
     def _consistent(self) -> Training:
+        self._check_flow()
         rate = self.learning_rate
         if isinstance(rate, list):
             if len(rate) != self.steps:
@@ -89,12 +105,33 @@ class Training(Model):
             raise invalid(f"has no meaning with mode = '{self.mode}'", "remove it, or set mode = 'online'", "batch")
         return self
 
+    def _check_flow(self) -> None:
+        if self.mode != "flow":
+            if self.steps is None:
+                raise invalid("missing", "add it", "steps")
+            for key in ("horizon", "nodes"):
+                if getattr(self, key) is not None:
+                    raise invalid(f"has no meaning with mode = '{self.mode}'", "remove it, or set mode = 'flow'", key)
+            return
+        if self.horizon is None:
+            raise invalid("missing, and gradient flow needs it", "add horizon to [training]", "horizon")
+        if self.nodes is not None and self.nodes % 2 == 0:
+            what = "an odd number is needed, so that the error can be told from every other node"
+            raise invalid(f"{what} (it is {self.nodes})", f"give {self.nodes + 1}", "nodes")
+        if self.schedule != "constant":
+            raise invalid("has no meaning with mode = 'flow'", "remove it; horizon says how long", "schedule")
+        if isinstance(self.learning_rate, list):
+            raise invalid("lists rates over steps and flow has none", "give one rate", "learning_rate")
+
     def rates(self, blocks: int) -> np.ndarray:
-        """eta0 at every layer and step, shape (blocks + 2, steps); input layer first, output layer last."""
+        """eta0 at every layer and step, shape (blocks + 2, steps); input layer first, output layer last.
+
+        In flow there is one step: the rates hold at all times.
+        """
         if isinstance(self.learning_rate, list):
             return np.tile(np.asarray(self.learning_rate, dtype=float), (blocks + 2, 1))
         layers = np.asarray(per_layer(self.learning_rate, blocks))
-        return layers[:, None] * schedule_factors(self.schedule, self.steps, self.warmup or 0)
+        return layers[:, None] * schedule_factors(self.schedule, self.steps or 1, self.warmup or 0)
 
     def weight_decays(self, blocks: int) -> list[float]:
         """Decay at every layer, length ``blocks + 2``."""

@@ -63,6 +63,9 @@ def train_averages(
     """
     if not 2 <= groups <= _MOST_GROUPS:
         raise LazyrichError("groups", f"{groups} groups cannot be trained", f"give from 2 to {_MOST_GROUPS}")
+    if problem.training.mode == "flow":
+        what = "averages of networks are not trained on gradient flow"
+        raise LazyrichError("training.mode", what, "set mode = 'full-batch' or 'population'")
     started = time.perf_counter()
     random = not isinstance(problem.data, DatasetData) and problem.training.mode != "population"
     pairs = [(0, 0), (0, 1), (1, 0), (1, 1)] if random else [(0, 0), (1, 0)]

@@ -162,6 +162,7 @@ def run_networks(
     LazyrichError
         For an infinite width, a seed out of range, or when one network does not fit into memory.
     """
+    problem = problem.to_train()
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
     needed = _least_memory(problem)
     if needed <= limit:  # otherwise not even the spectrum of the data may fit
@@ -223,8 +224,10 @@ def _take_apart(
     modes = find_modes(data)
     dimension, outputs = modes.targets.shape
     kind, samples = "moments", 0
-    if not isinstance(data, DatasetData) and training.mode != "population":
-        kind, samples = training.mode, (data.samples if training.mode == "full-batch" else training.batch) or 0
+    if not isinstance(data, DatasetData) and training.mode == "full-batch":
+        kind, samples = training.mode, data.samples or 0
+    elif training.mode == "online":
+        kind, samples = training.mode, training.batch or 0
     decays = np.asarray(training.weight_decays(network.blocks))
     memory = training.momentum > 0, bool(decays.any())
     form = _Form(int(network.width), dimension, network.blocks, outputs, kind, samples, *memory, kernels, errors)

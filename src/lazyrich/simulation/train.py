@@ -18,6 +18,8 @@ from lazyrich.simulation.residual.records import train_residual
 from lazyrich.trajectory import Interrupted, Outcome, Trajectory
 
 _MOST_NETWORKS = 1_000_000
+# Times at which results of gradient flow are kept.
+_FLOW_TIMES = 64
 
 
 def train(
@@ -71,6 +73,8 @@ def train(
         if kernels:
             raise LazyrichError("kernels", "are recorded of deep linear networks only", "leave them out")
         return train_residual(problem, numbers, progress)
+    if problem.training.mode == "flow":
+        return _train_flow(problem, numbers, kernels, progress)
     started = time.perf_counter()
     batches: list[BatchResult] = []
     moments = _KernelMoments()
@@ -88,6 +92,32 @@ def train(
             partial = _trajectory(problem, batches, moments, correct, outcome, started)
         raise Interrupted(f"{finished} of {len(numbers)} networks were finished", partial) from None
     return _trajectory(problem, batches, moments, correct, None, started)
+
+
+def _train_flow(
+    problem: Problem, numbers: Sequence[int], kernels: bool, progress: Callable[[int, int], object] | None
+) -> Trajectory:
+    """Gradient flow by small steps of descent; results at times spaced logarithmically, as the theory's are."""
+    try:
+        trained = train(problem.to_train(), numbers, kernels=kernels, progress=progress)
+    except Interrupted as stop:
+        partial = None if stop.trajectory is None else _at_times(stop.trajectory, problem)
+        raise Interrupted(str(stop), partial) from None
+    return _at_times(trained, problem)
+
+
+def _at_times(trained: Trajectory, problem: Problem) -> Trajectory:
+    steps, horizon, step = problem.training.steps, problem.training.horizon or 0.0, trained.outcome.step
+    read = np.unique(np.geomspace(1, steps, _FLOW_TIMES).round().astype(int))
+    read = np.concatenate([[0], read])
+    data = trained.data.isel({name: read for name in ("step", "step_prime") if name in trained.data.dims})
+    counted = {name: np.arange(len(read)) for name in ("step", "step_prime") if name in data.dims}
+    return dataclasses.replace(
+        trained,
+        data=data.assign_coords(counted).assign_coords(time=("step", horizon * read / steps)),
+        problem=problem,
+        outcome=dataclasses.replace(trained.outcome, step=None if step is None else int(np.searchsorted(read, step))),
+    )
 
 
 def _numbers(seeds: int | Sequence[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem import DatasetData
+from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.datasets import load_data
 from lazyrich.problem.files import TrainedProblem, TrainedStudy, Transfer
 from lazyrich.problem.residual import ResidualProblem
@@ -229,12 +230,23 @@ def _steps_read(transfer: Transfer, problem: TrainedProblem) -> tuple[int, ...]:
     return tuple(transfer.at) if transfer.at is not None else (problem.training.steps - 1,)
 
 
+def _check_linear(problem: Problem) -> None:
+    if problem.training.mode == "flow":
+        what = "gradient flow has no best learning rate: it sets the unit of time"
+        raise LazyrichError("training.mode", what, "set mode = 'full-batch' or 'population', and steps")
+    if math.isinf(problem.network.blocks):
+        what = "a best learning rate is sought at finite depths"
+        raise LazyrichError("network.blocks", what, "give a number of blocks, e.g. 64")
+
+
 def plan_points(study: TrainedStudy) -> list[Point]:
     """The points of a transfer study, checked."""
     transfer = study.transfer
     assert transfer is not None
     points = []
     for values, problem in study.transfer_points():
+        if isinstance(problem, Problem):
+            _check_linear(problem)
         at = _steps_read(transfer, problem)
         if max(at) >= problem.training.steps:
             what = f"step {max(at)} is not reached with training.steps = {problem.training.steps}"

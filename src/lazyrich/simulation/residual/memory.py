@@ -13,17 +13,28 @@ from lazyrich.simulation.residual.program import Program, program_of
 
 def required_memory(problem: ResidualProblem, program: Program, samples: Samples) -> int:
     """Bytes that one network takes while it is trained."""
-    form, training = program.form, problem.training
+    form = program.form
+    held_out = len(samples.test) if samples.test is not None else 0
+    evaluation = max(len(samples.train), held_out) * (4 * form.width + form.dimension)
+    # Together 1.1 to 2 times what the compiled program says it takes.
+    return step_memory(problem, program, samples) + evaluation * _bytes(problem)
+
+
+def step_memory(problem: ResidualProblem, program: Program, samples: Samples) -> int:
+    """Bytes that one network's steps go through, without the evaluation on all samples."""
+    form = program.form
     layers = [math.prod(shape) for shape in form.shapes]
-    batch = training.batch or len(samples.train)
+    batch = problem.training.batch or len(samples.train)
     # Weights, gradients, optimiser, updates; features that wait for their gradients, and what the turn of a scan has at
-    # hand; evaluation on all samples. Together 1.1 to 2 times what the compiled program says it takes.
+    # hand.
     numbers = (4 + program.method.slots) * sum(layers) + max(layers)
     kept = 1 if form.checkpoint else 1 + form.block_layers + 2 * (form.normalisation != "none") + _saved_by(form)
     numbers += batch * form.width * (kept * form.blocks + 10) + batch * (form.dimension + 4 * form.outputs)
-    held_out = len(samples.test) if samples.test is not None else 0
-    numbers += max(len(samples.train), held_out) * (4 * form.width + form.dimension)
-    return numbers * (8 if training.precision == "float64" else 4)
+    return numbers * _bytes(problem)
+
+
+def _bytes(problem: ResidualProblem) -> int:
+    return 8 if problem.training.precision == "float64" else 4
 
 
 def _saved_by(form: Form) -> int:

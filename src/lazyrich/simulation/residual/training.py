@@ -24,12 +24,14 @@ from lazyrich.problem.problem import DIVERGENCE_FACTOR
 from lazyrich.problem.residual import ResidualProblem
 from lazyrich.simulation.precision import double_precision
 from lazyrich.simulation.residual.data import Part, Samples, batch_order, load_samples
-from lazyrich.simulation.residual.memory import fit_into_memory
+from lazyrich.simulation.residual.memory import fit_into_memory, step_memory
 from lazyrich.simulation.residual.network import Factors, Weights, draw_weights, forward
 from lazyrich.simulation.residual.optimizer import optimizers
 from lazyrich.simulation.residual.program import Numbers, Program, numbers_of, program_of
 
 _CHUNK = 16  # steps per call: progress and Ctrl-C come between calls
+# Bytes of networks side by side: beyond, they push one another out of the cache (64 blocks: half the speed).
+_CACHE = 4 * 2**20
 _NO_LAYER = -1
 
 
@@ -106,7 +108,8 @@ def train_networks(
     limit = psutil.virtual_memory().available // 2 if memory_limit is None else memory_limit
     samples = load_samples(problem)
     program, needed = fit_into_memory(problem, program, samples, limit)
-    most = max(1, min(limit // needed, len(members)))
+    in_cache = math.ceil(_CACHE / step_memory(problem, program, samples))
+    most = max(1, min(limit // needed, in_cache, len(members)))
     # One size for all groups, so that the program is compiled once: the last one repeats a network where it is short.
     size = min(range(most, most // 2, -1), key=lambda size: math.ceil(len(members) / size) * size)
     return _in_groups(program, problem, samples, members, size, at, parts, progress or (lambda done, total: None))

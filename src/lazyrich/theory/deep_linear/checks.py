@@ -8,6 +8,9 @@ import numpy as np
 
 from lazyrich.theory.deep_linear.cascade import Cascade
 from lazyrich.theory.deep_linear.data_level import DataLevel
+from lazyrich.theory.deep_linear.flow import FlowSolution
+from lazyrich.theory.deep_linear.flow_cascade import FlowCascade
+from lazyrich.theory.deep_linear.flow_data import FlowData
 from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.optimizer import Memory
 from lazyrich.theory.deep_linear.products import SHORT
@@ -17,7 +20,7 @@ _CHUNK = 4096  # modes handled at once
 _LONG_ACCURACY = 1e-13  # of losses, in units of the initial one: measured 1e-14 to 1e-13 over 600 steps
 
 
-def residual(solution: Solution) -> float:
+def residual(solution: Solution | FlowSolution) -> float:
     """How far the solution is from solving the equations, as the largest relative error over all of them.
 
     The equations are tried in their matrix form, with inverses and sandwiched covariances, on one random vector
@@ -71,7 +74,9 @@ def _relative(difference: np.ndarray, reference: np.ndarray) -> float:
     return float(error / scale) if scale > 0 else float(error)
 
 
-def _cascade_errors(cascade: Cascade, data: DataLevel, kernels: _Kernels, probe: np.ndarray) -> list[float]:
+def _cascade_errors(
+    cascade: Cascade | FlowCascade, data: DataLevel | FlowData, kernels: _Kernels, probe: np.ndarray
+) -> list[float]:
     limit, square = cascade.limit, cascade.limit.richness_squared
     errors = []
     for index, level in enumerate(cascade.levels):
@@ -114,7 +119,7 @@ def _cut_errors(
 
 
 def _side_of_input(
-    cascade: Cascade, data: DataLevel, kernels: _Kernels, index: int
+    cascade: Cascade | FlowCascade, data: DataLevel | FlowData, kernels: _Kernels, index: int
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """S / kappa of a level, and cov(a) as a function of a vector."""
     part = (slice(0, kernels.size), slice(0, kernels.size))
@@ -132,7 +137,7 @@ def _side_of_input(
 
 
 def _side_of_output(
-    cascade: Cascade, kernels: _Kernels, index: int
+    cascade: Cascade | FlowCascade, kernels: _Kernels, index: int
 ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
     """R / kappa of a level, and cov(b) as a function of a vector."""
     part = (slice(0, kernels.size), slice(0, kernels.size))
@@ -163,7 +168,7 @@ def _through(
     return scale * cross + block, source
 
 
-def _first_response(data: DataLevel, kernels: _Kernels) -> np.ndarray:
+def _first_response(data: DataLevel | FlowData, kernels: _Kernels) -> np.ndarray:
     """Response of u to the first level's fluctuations, so that P^0 has the form of every other block."""
     limit, size = data.limit, kernels.size
     if limit.inverse_scale_squared == 0:
@@ -175,7 +180,7 @@ def _first_response(data: DataLevel, kernels: _Kernels) -> np.ndarray:
     return -limit.inverse_scale_squared * response
 
 
-def pull_matrix(solution: Solution) -> np.ndarray:
+def pull_matrix(solution: Solution | FlowSolution) -> np.ndarray:
     """``K R_D``: how strongly each step's error is pulled to zero by every earlier one."""
     limit, size = solution.limit, solution.steps * solution.limit.outputs
     level = solution.cascade.levels[0]
@@ -183,7 +188,9 @@ def pull_matrix(solution: Solution) -> np.ndarray:
     return kernel @ solution.data.data_response[:size, :size] if solution.data.full_batch else kernel
 
 
-def _data_errors(cascade: Cascade, data: DataLevel, kernels: _Kernels, probe: np.ndarray) -> list[float]:
+def _data_errors(
+    cascade: Cascade | FlowCascade, data: DataLevel | FlowData, kernels: _Kernels, probe: np.ndarray
+) -> list[float]:
     limit, size = data.limit, kernels.size
     part = (slice(0, size), slice(0, size))
     inputs = cascade.levels[0]

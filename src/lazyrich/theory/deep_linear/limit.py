@@ -84,7 +84,11 @@ class Limit:
 
 def limit_mode(problem: Problem) -> Literal["full-batch", "online", "population"]:
     """The mode of the equations: training on all of a data set is learning the population of its own samples."""
-    return "population" if problem.data.kind == "dataset" else problem.training.mode
+    if problem.data.kind == "dataset":
+        return "population"
+    if problem.training.mode == "flow":
+        return "population" if problem.data.samples is None else "full-batch"
+    return problem.training.mode
 
 
 def independent_outputs(data: Data) -> tuple[int, int]:

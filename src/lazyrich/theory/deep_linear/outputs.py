@@ -16,6 +16,7 @@ from lazyrich.problem.datasets import LoadedData, load_data
 from lazyrich.problem.spectrum import dataset_basis
 from lazyrich.theory.deep_linear.argmax import chance_of_largest
 from lazyrich.theory.deep_linear.checks import pull_matrix
+from lazyrich.theory.deep_linear.flow import FlowSolution
 from lazyrich.theory.deep_linear.solver import Solution
 
 # Directions of the gradients' covariance below this part of the largest are rounding.
@@ -50,13 +51,13 @@ class WeightLaw:
             yield scaled @ mean, spread.reshape(-1, outputs, outputs)
 
 
-def data_set_law(solution: Solution, data: DatasetData) -> tuple[WeightLaw, np.ndarray]:
+def data_set_law(solution: Solution | FlowSolution, data: DatasetData) -> tuple[WeightLaw, np.ndarray]:
     """The law of beta after full-batch training on a data set, and the basis in which it is written, (D, D)."""
     eigenvalues, basis, correlations = dataset_basis(data)
     return weight_law(solution, eigenvalues, correlations), basis
 
 
-def weight_law(solution: Solution, eigenvalues: np.ndarray, correlations: np.ndarray) -> WeightLaw:
+def weight_law(solution: Solution | FlowSolution, eigenvalues: np.ndarray, correlations: np.ndarray) -> WeightLaw:
     """The law of beta from the solved equations.
 
     With the pull ``A = K R_D`` and ``V_k = (1 + lambda_k A)^-1``, ``v_k = V_k (beta*_k - a d . xi)`` gives
@@ -64,7 +65,7 @@ def weight_law(solution: Solution, eigenvalues: np.ndarray, correlations: np.nda
 
     Parameters
     ----------
-    solution : Solution
+    solution : Solution or FlowSolution
         In population mode.
     eigenvalues : ndarray, shape (D,)
     correlations : ndarray, shape (D, C)
@@ -77,9 +78,13 @@ def weight_law(solution: Solution, eigenvalues: np.ndarray, correlations: np.nda
     sources = np.hstack([pull @ constant, _fluctuation_root(solution)])
     points, of_mode = np.unique(eigenvalues, return_inverse=True)
     means, covariances = np.zeros((2, len(points), steps, outputs, outputs))
-    unit = np.eye(size)
+    unit, implicit = np.eye(size), bool(np.diag(pull).any())  # in flow, rows depend on themselves
     for index, point in enumerate(points):
-        answers = solve_triangular(unit + point * pull, sources, lower=True, unit_diagonal=True, check_finite=False)
+        system = unit + point * pull
+        if implicit:
+            answers = np.linalg.solve(system, sources)
+        else:
+            answers = solve_triangular(system, sources, lower=True, unit_diagonal=True, check_finite=False)
         answers = answers.reshape(steps, outputs, -1)
         means[index] = answers[..., :outputs]
         fluctuations = answers[..., outputs:]
@@ -89,7 +94,7 @@ def weight_law(solution: Solution, eigenvalues: np.ndarray, correlations: np.nda
     )
 
 
-def _fluctuation_root(solution: Solution) -> np.ndarray:
+def _fluctuation_root(solution: Solution | FlowSolution) -> np.ndarray:
     """A root of the covariance of ``a d . xi``, shape (n, rank): what the initial input weights put into beta."""
     limit, size = solution.limit, solution.steps * solution.limit.outputs
     factor = limit.inverse_scale_squared * limit.variances[0]
@@ -156,7 +161,9 @@ def chances_on(law: WeightLaw, inputs: np.ndarray, labels: np.ndarray, data: Loa
     return found
 
 
-def read_data_set(solution: Solution, data: DatasetData) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def read_data_set(
+    solution: Solution | FlowSolution, data: DatasetData
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The loss of a held-out part by output, and accuracies on both parts of data with classes.
 
     Returns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import psutil
@@ -13,6 +14,8 @@ from lazyrich.errors import LazyrichError
 from lazyrich.fields import lay_out
 from lazyrich.problem import DatasetData, Problem
 from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
+from lazyrich.theory.deep_linear.flow_curves import flow_curves
+from lazyrich.theory.deep_linear.infinite_depth import depth_limit
 from lazyrich.theory.deep_linear.limit import take_limit
 from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure
@@ -31,7 +34,8 @@ def predict(
     """The training curve of a large network, without training one.
 
     Solves the dynamical mean field equations of deep linear networks (Bordelon & Pehlevan 2025;
-    docs/theory/deep-linear.md) in one pass over the steps.
+    docs/theory/deep-linear.md) in one pass over the steps; in flow, and at infinite depth, on a few grids or depths,
+    extrapolated (docs/theory/long-horizons.md).
 
     Parameters
     ----------
@@ -64,7 +68,11 @@ def predict(
     >>> [round(float(loss), 4) for loss in predicted.train_loss[[0, 5, 39]]]
     [2.0, 0.2684, 0.0082]
     """
+    if math.isinf(problem.network.blocks):
+        return depth_limit(problem, partial(predict, responses=responses, progress=progress))
     started = time.perf_counter()
+    if problem.training.mode == "flow":
+        return _predict_flow(problem, responses, progress, started)
     solution, error = solve_to_tolerance(problem, progress)
     losses, at_floor = losses_by_output(solution)
     accuracies: dict[str, np.ndarray] = {}
@@ -87,6 +95,23 @@ def predict(
     )
 
 
+def _predict_flow(
+    problem: Problem, responses: bool, progress: Callable[[int, int], object] | None, started: float
+) -> Trajectory:
+    if responses:
+        raise LazyrichError("responses", "gradient flow has none between two steps", "leave them out")
+    curves = flow_curves(problem.at_depth(problem.network.blocks), progress)
+    data = lay_out(problem, curves.losses, curves.kernels, curves.accuracies, curves.times)
+    data["slowest_mode"] = ("step", curves.slowest, {"long_name": "slowest mode of the target, relative to its start"})
+    return Trajectory(
+        data=data,
+        problem=problem,
+        source="theory",
+        outcome=Outcome(),
+        statistics=curves.statistics | {"seconds": time.perf_counter() - started},
+    )
+
+
 def solve_to_tolerance(
     problem: Problem,
     progress: Callable[[int, int], object] | None = None,
@@ -96,6 +121,10 @@ def solve_to_tolerance(
 
     `measure`, if it is known already, must be that of the problem's data.
     """
+    if problem.training.mode == "flow" or math.isinf(problem.network.blocks):
+        what = "averages and best rates are not predicted for gradient flow, nor at infinite depth"
+        raise LazyrichError("training.mode", what, "train in steps, at a finite depth")
+    problem = problem.at_depth(problem.network.blocks)
     _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
     limit = take_limit(problem, measure=measure)
     while True:
