@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -254,7 +255,7 @@ def against_training() -> dict:
     train(large.with_values({"training.steps": 16}), seeds=4)
     value, own = ratio(lambda: train(large, seeds=4), lambda: lazyrich.predict(large), rounds=3)
     trained = train(large, seeds=16).data
-    spread = float(np.median(trained["train_loss_sem"] / trained["train_loss"])) * np.sqrt(16 / 32)
+    spread = float(np.median(trained["train_loss_sem"] / trained["train_loss"])) * math.sqrt(16 / 32)
     trained, predicted = train(small, seeds=4000).data, lazyrich.predict(small).train_loss
     error = float(np.median(np.abs(trained["train_loss"] / predicted - 1))) * 32 / 1000
     return {
