@@ -10,11 +10,15 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from lazyrich.cli import explorer, gallery, matrices, networks, rules  # noqa: F401  # each registers its commands
+from lazyrich.cli import explorer, gallery, matrices, networks, rules
 from lazyrich.cli.shared import app, fail
 from lazyrich.errors import LazyrichError
 
 __all__ = ["main"]
+
+# Each module registers its commands when it is loaded; the help has them in this order.
+_SHOWN = [module.__name__ for module in (networks, matrices, rules, explorer, gallery)]
+app.registered_commands.sort(key=lambda command: _SHOWN.index(getattr(command.callback, "__module__", "")))
 
 
 def _show_version(value: bool) -> None:

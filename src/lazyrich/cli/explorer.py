@@ -15,7 +15,7 @@ def explore(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on this machine; 0 takes any.")] = 5006,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Open pages of sliders in a browser: predictions that follow them, and networks trained on demand."""
+    """Open pages of sliders in a browser. Predictions follow them, and networks are trained on demand."""
     try:
         from lazyrich.explorer.server import run
     except ModuleNotFoundError as error:

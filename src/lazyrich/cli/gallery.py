@@ -36,7 +36,7 @@ def reproduce(
     scheduler: Scheduler = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run the studies of claims about training dynamics, judge each by its numbers, and write one page."""
+    """Check claims of the literature. Their studies are run, judged by their numbers, and put on one page."""
     from lazyrich.gallery.run import chosen_claims
     from lazyrich.gallery.run import reproduce as run
     from lazyrich.tables import plain_table

@@ -38,7 +38,7 @@ def two_layer(
     products: Annotated[bool, typer.Option("--products", help="Also record the matrix A itself over time.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell how a two-layer network learns a matrix: which singular values are lazy, which active, and when to stop."""
+    """Tell how two layers learn a matrix. Which singular values are lazy, which active, and when to stop."""
     from lazyrich import MatrixStudy, load_study
     from lazyrich import two_layer as run
 
@@ -72,7 +72,7 @@ def phase_diagram(
     scheduler: Scheduler = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run a grid of matrix problems: best test error, rank and time at every point, with the theory's lines."""
+    """Run a grid of matrix problems. Best test error, rank and time at every point, with the theory's lines."""
     from lazyrich import MatrixStudy, load_study
     from lazyrich.mixed_dynamics.figures import plot_phase_diagram
     from lazyrich.mixed_dynamics.tables import diagram_lines, diagram_table

@@ -69,7 +69,7 @@ def train(
     kernels: Kernels = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train real networks and record their mean curve with its standard error."""
+    """Train real networks, and record their mean curve."""
     from lazyrich import load_study
     from lazyrich import train as run
     from lazyrich.problem.files import TrainedStudy
@@ -94,7 +94,7 @@ def compare(
     kernels: Kernels = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict, train, and tell how many standard errors apart they are."""
+    """Predict, train, and compare by standard errors."""
     from lazyrich import Study, load_study
     from lazyrich import compare as set_beside
     from lazyrich import predict as solve
@@ -135,7 +135,7 @@ def transfer(
     scheduler: Scheduler = None,
     quiet: Quiet = False,
 ) -> None:
-    """Find the best learning rate at every size, and tell whether it moves."""
+    """Find the best rate at each size, and how it moves."""
     from lazyrich import load_study
     from lazyrich.problem.files import TrainedStudy
     from lazyrich.storage import write_whole
@@ -189,7 +189,7 @@ def transfer(
 def exponent(
     file: ProblemFile, json: AsJson = False, output: Output = None, plot: Plot = None, quiet: Quiet = False
 ) -> None:
-    """Fit a power law to the loss of gradient flow, and tell where it holds and why it ends."""
+    """Fit a power law to long training. It tells where it holds and why it ends."""
     from lazyrich import Study, load_study
     from lazyrich.problem.files import point_label
     from lazyrich.theory.deep_linear.compute import compute_trade

@@ -21,7 +21,7 @@ def rules(
     gamma: Annotated[float | None, typer.Option("--gamma", help="Exponent of the rate, with --alpha.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Print how init, multipliers, rates, eps and decay change from a tuned model to a larger one, and why."""
+    """Print what to change in a model that grows. Init, multipliers, rates, eps and decay, and why."""
     from lazyrich.problem.rules import rules_report
 
     report = rules_report(scheme or None, optimizer, width, base_width, depth, base_depth, alpha=alpha, gamma=gamma)
@@ -47,7 +47,7 @@ def classify(
     plot: Plot = None,
     quiet: Quiet = False,
 ) -> None:
-    """Tell the class of a depth rule: stable, trivial, faithful, learning features, diverse."""
+    """Tell the class of a depth rule. Stable, trivial, faithful, learning features, diverse."""
     from lazyrich.class_map import GRID, class_parts, class_report, plot_classes
     from lazyrich.problem.parametrization import known_name
 
