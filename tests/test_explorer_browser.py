@@ -171,6 +171,7 @@ def test_loss_against_rate_kernels_and_a_kept_curve(page, server):
     page.wait_for_url("**kept=**")
     page.get_by_role("button", name="Loss against rate").click()
     page.wait_for_function("""() => column('best_rate_2', 'rate').length == 1""")
+    assert page.locator(".bk-Canvas:visible").count() == 1
     *_, curves = linear.rate_curves(problem_in_address(page))
     for index, curve in enumerate(curves):
         assert column(page, f"best_rate_{index}", "rate")[0] == pytest.approx(curve.optimum.best_rate, rel=1e-9)
@@ -180,6 +181,10 @@ def test_loss_against_rate_kernels_and_a_kept_curve(page, server):
     drawn = np.asarray(page.evaluate("() => Array.from(column('gradient_kernel', 'image')[0]).flat()"))
     expected = linear.kernels_of(problem_in_address(page), 0).gradient
     np.testing.assert_allclose(drawn, expected.ravel(), rtol=1e-6)  # sent in single precision
+    assert page.locator(".bk-Canvas:visible").count() == 2
+    page.get_by_role("button", name="Training curve").click()
+    page.locator(".bk-Canvas:visible").nth(1).wait_for(state="detached")
+    assert page.locator(".bk-Canvas:visible").count() == 1
 
 
 def test_networks_are_trained_on_demand_and_cancelled(page, server):
@@ -265,6 +270,7 @@ def test_every_export_is_a_file_that_says_the_same(page, server, tmp_path):
 def test_a_click_into_the_phase_diagram_moves_the_cursor(page, server):
     visit(page, server, "two-layer?dimension=12&steps=60&view=diagram")
     page.wait_for_function("() => column('diagram', 'image').length == 1")
+    assert page.locator(".bk-Canvas:visible").count() == 2
     before = page.locator("#summary").inner_text()
     page.locator(".bk-Canvas").first.click(position={"x": 200, "y": 120})
     summary_other_than(page, before)
