@@ -102,6 +102,13 @@ def summary_other_than(page, text):
     return page.locator("#summary").inner_text()
 
 
+def see_figures(page, count):
+    """Wait until so many figures are visible."""
+    from playwright.sync_api import expect
+
+    expect(page.locator(".bk-Canvas:visible")).to_have_count(count, timeout=PATIENCE)
+
+
 def problem_in_address(page):
     values, errors = read_query(linear.SETTINGS, urlsplit(page.url).query)
     assert not errors
@@ -159,10 +166,10 @@ def test_accuracies_of_data_with_classes_are_drawn_beside_the_losses(page, serve
     for name in ("train_accuracy", "test_accuracy"):
         np.testing.assert_allclose(column(page, "accuracies", name), predicted.data[name].values, rtol=1e-12)
     assert f"test accuracy {predicted.data['test_accuracy'].values[-1]:.4g}" in page.locator("#summary").inner_text()
-    assert page.locator(".bk-Canvas:visible").count() == 2
+    see_figures(page, 2)
     page.get_by_label("Data", exact=True).select_option(label="Gaussian")
     page.wait_for_function("() => column('accuracies', 'step').length == 0")
-    page.locator(".bk-Canvas:visible").nth(1).wait_for(state="detached")
+    see_figures(page, 1)
 
 
 def test_loss_against_rate_kernels_and_a_kept_curve(page, server):
@@ -171,6 +178,7 @@ def test_loss_against_rate_kernels_and_a_kept_curve(page, server):
     page.wait_for_url("**kept=**")
     page.get_by_role("button", name="Loss against rate").click()
     page.wait_for_function("""() => column('best_rate_2', 'rate').length == 1""")
+    see_figures(page, 1)
     *_, curves = linear.rate_curves(problem_in_address(page))
     for index, curve in enumerate(curves):
         assert column(page, f"best_rate_{index}", "rate")[0] == pytest.approx(curve.optimum.best_rate, rel=1e-9)
@@ -180,6 +188,9 @@ def test_loss_against_rate_kernels_and_a_kept_curve(page, server):
     drawn = np.asarray(page.evaluate("() => Array.from(column('gradient_kernel', 'image')[0]).flat()"))
     expected = linear.kernels_of(problem_in_address(page), 0).gradient
     np.testing.assert_allclose(drawn, expected.ravel(), rtol=1e-6)  # sent in single precision
+    see_figures(page, 2)
+    page.get_by_role("button", name="Training curve").click()
+    see_figures(page, 1)
 
 
 def test_networks_are_trained_on_demand_and_cancelled(page, server):
@@ -265,6 +276,7 @@ def test_every_export_is_a_file_that_says_the_same(page, server, tmp_path):
 def test_a_click_into_the_phase_diagram_moves_the_cursor(page, server):
     visit(page, server, "two-layer?dimension=12&steps=60&view=diagram")
     page.wait_for_function("() => column('diagram', 'image').length == 1")
+    see_figures(page, 2)
     before = page.locator("#summary").inner_text()
     page.locator(".bk-Canvas").first.click(position={"x": 200, "y": 120})
     summary_other_than(page, before)
@@ -300,13 +312,13 @@ def test_the_depth_page_trains_by_its_rule_and_its_file_trains_the_same(page, se
     assert problem.network.blocks == 8
     trained = lazyrich.train(problem, 2)
     assert column(page, "trained_1", "step").tolist() == trained.steps.tolist()
-    assert page.locator(".bk-Canvas:visible").count() == 3
+    see_figures(page, 3)
     # the same program on the same numbers
     np.testing.assert_allclose(column(page, "trained_1", "mean"), trained.train_loss, rtol=1e-12)
     page.get_by_label("gamma: rates fall as L^-gamma, number").fill("0.5")
     page.get_by_label("gamma: rates fall as L^-gamma, number").press("Enter")
     page.wait_for_function("() => column('trained_1', 'step').length == 0")
-    page.locator(".bk-Canvas:visible").nth(2).wait_for(state="detached")
+    see_figures(page, 2)
 
 
 @pytest.mark.parametrize("address", ["linear", "linear?view=kernels&steps=20", "two-layer?dimension=12", "depth"])

@@ -80,13 +80,8 @@ class LinearPage:
         share = "share in the right class"
         self._accuracies = CurveFigure(ACCURACIES, share, "accuracies", logarithmic=False, legend="bottom_right")
         self._rates, self._kernels = RateFigure(), KernelFigure()
-        self._accuracies.figure.visible = False
-        both = side_by_side([self._curves.figure, self._accuracies.figure])
-        self._panes = {
-            "curves": both,
-            "rates": side_by_side([self._rates.figure]),
-            "kernels": self._kernels.layout,
-        }
+        self._has_accuracies = False
+        self._row = side_by_side([self._curves.figure, self._accuracies.figure, self._rates.figure])
         self._last_rates: list[RateCurve] = []
         self._trainer = Trainer(self._page.schedule, self._page.fail, self._trained)
         self._page.watch(self._after_change)
@@ -111,9 +106,8 @@ class LinearPage:
             page.group("Network", [setting.name for setting in NETWORK if setting.name not in first]),
             page.group("Training", later),
         ]
-        figure = pn.Column(
-            page.view_buttons(VIEWS), *self._panes.values(), boxes["level"], sizing_mode="stretch_width", margin=0
-        )
+        shown = [page.view_buttons(VIEWS), self._row, self._kernels.layout, boxes["level"]]
+        figure = pn.Column(*shown, sizing_mode="stretch_width", margin=0)
         actions = [
             pn.FlexBox(keep, forget),
             page.group("Train real networks and lay them over", ["networks", "seed", self._trainer.view(self._start)]),
@@ -160,9 +154,10 @@ class LinearPage:
 
     def _draw_curves(self, curves: Curves, kept: Curves | None) -> None:
         self._curves.show(curves.losses, kept.losses if kept else {})
-        if curves.accuracies or self._accuracies.figure.visible:
+        if curves.accuracies or self._has_accuracies:
             self._accuracies.show(curves.accuracies, kept.accuracies if kept else {})
-            self._accuracies.figure.visible = bool(curves.accuracies)
+            self._has_accuracies = bool(curves.accuracies)
+            self._show_view()
         self._page.say(curves.summary())
 
     def _draw_rates(self, curves: list[RateCurve], problem: Problem) -> None:
@@ -189,8 +184,10 @@ class LinearPage:
 
     def _show_view(self) -> None:
         view = self._page.values["view"]
-        for name, pane in self._panes.items():
-            pane.visible = name == view
+        self._curves.figure.visible = view == "curves"
+        self._accuracies.figure.visible = view == "curves" and self._has_accuracies
+        self._rates.figure.visible = view == "rates"
+        self._kernels.layout.visible = view == "kernels"
 
     def _own_query(self) -> str:
         shown = {setting.name: setting.default for setting in SHOWN}
