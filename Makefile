@@ -27,9 +27,9 @@ demo: $(READY)
 	$(BIN)/lazyrich compare studies/digits.toml --plot digits.png --output digits.nc
 	@echo "wrote digits.png (the figure) and digits.nc (the curves)"
 
-# pytest runs last, so that its closing line is the last line.
+# Two processes with one BLAS thread each. pytest runs last, so that its closing line is the last line.
 test: lint
-	$(BIN)/python -m pytest
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
