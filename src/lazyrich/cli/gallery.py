@@ -27,7 +27,7 @@ from lazyrich.cli.shared import (
 def reproduce(
     claims: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Claims; default: all.")] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Name every claim and its studies, and stop.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes: minutes instead of hours.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes: a few minutes instead of twenty.")] = False,
     json: AsJson = False,
     results: Annotated[
         Path, typer.Option("--results", metavar="FOLDER", help="Where the page and finished cells are kept.")
