@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Okabe & Ito's colours: told apart with any colour vision, and in this order also by lightness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
+_STYLES = ("-", "--", ":", "-.")
+_FEW = 4  # problems whose names fit beside their curves
 
 
 def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Figure, Any]:
@@ -136,18 +138,22 @@ def _plot_trade(axes: Axes, fits: Sequence[tuple[str, Exponent, Trajectory]], tr
 
 
 def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
-    """Predicted curves (lines) under trained means (markers with standard errors), and z-scores below."""
+    """Predicted curves (lines) under trained means (markers with standard errors), and z-scores below.
+
+    Many problems have one legend for all panels, beside them.
+    """
     curves = [name for name in comparisons[0].curves if name not in AVERAGED]
     figure, grid = _new_figure(2, len(curves), 6.0, height_ratios=[3, 1.2])
     for column, curve in enumerate(curves):
         above, below = grid[:, column]
         for index, comparison in enumerate(comparisons):
-            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+            colour, marker, style = _look(index)
             trained, times = comparison.trained.data, comparison.trained.times
             steps = comparison.predicted.steps if times is None else times
             shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 20)).round().astype(int))
             label = f", {comparison.label}" if comparison.label else ""
-            above.plot(steps, comparison.predicted.data[curve].values, color=colour, label=f"theory{label}")
+            predicted = comparison.predicted.data[curve].values
+            above.plot(steps, predicted, color=colour, linestyle=style, label=f"theory{label}")
             above.errorbar(
                 steps[shown],
                 trained[curve].values[shown],
@@ -159,7 +165,13 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
                 label=f"{comparison.trained.statistics['networks']} networks{label}",
             )
             below.plot(
-                steps, comparison.data[f"{curve}_z"].values, color=colour, marker=marker, markevery=5, markersize=3
+                steps,
+                comparison.data[f"{curve}_z"].values,
+                color=colour,
+                linestyle=style,
+                marker=marker,
+                markevery=5,
+                markersize=3,
             )
         finish(above, curve in LOSSES and _spans_decade([c.predicted.data[curve].values for c in comparisons]))
         finish(below, logarithmic=False)
@@ -167,8 +179,32 @@ def plot_comparisons(comparisons: Sequence[Comparison]) -> Figure:
         above.set(title=CURVES[curve], ylabel=_unit(comparisons[0].predicted, curve))
         below.set(ylabel="trained - theory\n(standard errors)")
         _label_time(below, comparisons[0].trained)
-        above.legend(frameon=False, fontsize="small")
+        if len(comparisons) <= _FEW:
+            above.legend(frameon=False, fontsize="small")
+    if len(comparisons) > _FEW:
+        _legend_of_many(figure, comparisons)
     return figure
+
+
+def _look(index: int) -> tuple[str, str, str]:
+    """Colour, marker and line style of a curve: other lines where the colours begin again."""
+    around, position = divmod(index, len(COLOURS))
+    return COLOURS[position], MARKERS[index % len(MARKERS)], _STYLES[around % len(_STYLES)]
+
+
+def _legend_of_many(figure: Figure, comparisons: Sequence[Comparison]) -> None:
+    from matplotlib.lines import Line2D
+
+    networks = comparisons[0].trained.statistics["networks"]
+    handles = [Line2D([], [], color="0.3", label="theory")]
+    handles.append(
+        Line2D([], [], color="0.3", marker="o", markersize=4, linestyle="none", label=f"{networks} networks")
+    )
+    for index, comparison in enumerate(comparisons):
+        colour, marker, style = _look(index)
+        looks = {"color": colour, "marker": marker, "markersize": 4, "linestyle": style}
+        handles.append(Line2D([], [], **looks, label=comparison.label))
+    figure.legend(handles=handles, frameon=False, fontsize="small", loc="outside right center")
 
 
 def plot_calibration(comparisons: Sequence[Comparison]) -> Figure:
