@@ -239,7 +239,7 @@ def draw_realisation(results: Results) -> Figure:
         axes.plot(law["time"][::20], law["amplitude"][::20, mode], "o", color=COLOURS[mode], markersize=4)
     finish(axes, logarithmic=False)
     axes.set(xlabel="time", ylabel="amplitude: line in closed form, dots by factors")
-    axes.legend(frameon=False, fontsize="small")
+    figure.legend(frameon=False, fontsize="small", loc="outside right center")
     return figure
 
 
