@@ -331,6 +331,13 @@ def test_pages_fit_into_400_pixels(page, server, address):
     assert page.locator(".noUi-handle:visible").first.bounding_box()["width"] >= 10
 
 
+def test_a_figure_alone_fills_its_place(page, server):
+    visit(page, server, "linear?steps=20&width=64")
+    assert page.locator(".bk-Canvas:visible").count() == 1
+    place = page.locator("#figure").bounding_box()["width"]
+    assert page.locator(".bk-Canvas:visible").bounding_box()["width"] > 0.9 * place
+
+
 def test_everything_can_be_reached_by_the_keyboard(page, server):
     visit(page, server, "linear?steps=20&width=64")
     code = """() => {

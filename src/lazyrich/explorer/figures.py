@@ -26,6 +26,7 @@ _MAP, _MISSING = "Cividis256", "#bbbbbb"
 _SHORT = "return String(Number(tick.toPrecision(3)))"
 _GRID = """
 :host { display: grid !important; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr)); gap: 8px; }
+.scroll-button { display: none !important; }  /* Panel's, unseen, would take the place of a figure */
 """
 # Positive values that differ by more than this factor are drawn by their logarithm, down to this part of the largest.
 _DECADES, _FLOOR = 100.0, 1e-6
