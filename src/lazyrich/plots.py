@@ -35,6 +35,14 @@ def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, **options)
 
 
+def one_panel() -> tuple[Figure, Axes]:
+    """A figure with one pair of axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    return figure, figure.subplots()
+
+
 def finish(axes: Axes, logarithmic: bool) -> None:
     """The look that all figures share."""
     axes.grid(alpha=0.25)
@@ -216,11 +224,12 @@ def plot_calibration(comparisons: Sequence[Comparison]) -> Figure:
         for index, comparison in enumerate(comparisons):
             found = comparison.calibration(part)
             label = f"{comparison.label}: " if comparison.label else ""
+            colour, marker, _ = _look(index)
             axes.plot(
                 found["predicted"],
                 found["trained"],
-                color=COLOURS[index % len(COLOURS)],
-                marker=MARKERS[index % len(MARKERS)],
+                color=colour,
+                marker=marker,
                 linestyle="none",
                 label=f"{label}{100 * found.attrs['error']:.1f} points apart on average",
             )

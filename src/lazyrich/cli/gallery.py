@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from lazyrich.cli.shared import (
     Quiet,
     Scheduler,
     Workers,
+    announcer,
     app,
     print_json,
     print_table,
@@ -65,7 +65,7 @@ def reproduce(
             workers=workers,
             scheduler=scheduler,
             progress=bar,
-            announce=None if quiet else lambda text: print(text, file=sys.stderr),
+            announce=announcer(quiet),
         )
     if json:
         print_json({"quick": quick, "claims": [each.to_json() for each in finished]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from lazyrich.cli.shared import (
     Scheduler,
     TableFile,
     Workers,
+    announcer,
     app,
     blaming,
     check_outputs,
@@ -91,7 +91,7 @@ def phase_diagram(
             workers=workers,
             scheduler=scheduler,
             progress=progress,
-            announce=None if quiet else lambda text: print(text, file=sys.stderr),
+            announce=announcer(quiet),
         )
     if table is not None:
         diagram.save(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +19,7 @@ from lazyrich.cli.shared import (
     Scheduler,
     TableFile,
     Workers,
+    announcer,
     app,
     blaming,
     check_outputs,
@@ -156,7 +156,7 @@ def transfer(
             workers=workers,
             scheduler=scheduler,
             progress=progress,
-            announce=None if quiet else lambda text: print(text, file=sys.stderr),
+            announce=announcer(quiet),
         )
         analysis = analyse(sweep)
     command = f"lazyrich transfer {file.name}" + (f" --by {by.value}" if by else "")

@@ -100,6 +100,11 @@ def progress_bar(task: str, quiet: bool) -> Iterator[Callable[[int, int], object
         yield lambda done, total: bar.update(row, completed=done, total=total)
 
 
+def announcer(quiet: bool) -> Callable[[str], object] | None:
+    """Says on standard error what is to be known on the way."""
+    return None if quiet else lambda text: print(text, file=sys.stderr)
+
+
 def print_json(content: dict[str, Any]) -> None:
     """One object on one line."""
     print(json_module.dumps(content, allow_nan=False))

@@ -10,7 +10,7 @@ import numpy as np
 from lazyrich.gallery.claim import Check, Claim, Judgement, Number, Results, Source
 from lazyrich.gallery.reading import at, drift_number, farthest, log_ratio, mean_number, trend, with_error
 from lazyrich.gallery.work import Work
-from lazyrich.plots import COLOURS, MARKERS, finish, plot_comparisons, plot_exponents
+from lazyrich.plots import COLOURS, MARKERS, finish, one_panel, plot_comparisons, plot_exponents
 from lazyrich.transfer.figures import plot_best_rates, plot_losses
 
 if TYPE_CHECKING:
@@ -294,11 +294,8 @@ def judge_cost(results: Results) -> Judgement:
 
 def draw_cost(results: Results) -> Figure:
     """Time over every size, relative to the smallest."""
-    from matplotlib.figure import Figure
-
     (found,) = results.values()
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_panel()
     for index, ((size, values), each) in enumerate(zip(_SIZES.items(), found, strict=True)):
         ratios = each[size] / each[size][:, :1]
         x = np.asarray(values) / values[0]

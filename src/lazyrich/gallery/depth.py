@@ -21,7 +21,7 @@ from lazyrich.gallery.reading import (
     with_error,
 )
 from lazyrich.gallery.work import Work
-from lazyrich.plots import COLOURS, MARKERS, finish
+from lazyrich.plots import COLOURS, MARKERS, finish, one_panel
 from lazyrich.transfer.figures import plot_best_rates, plot_losses
 
 if TYPE_CHECKING:
@@ -241,11 +241,8 @@ def judge_diversity(results: Results) -> Judgement:
 
 def draw_diversity(results: Results) -> Figure:
     """Powers over alpha with their errors."""
-    from matplotlib.figure import Figure
-
     (found,) = results.values()
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_panel()
     kinds = _KINDS if len(found) == len(_KINDS) else _QUICK_KINDS
     for index, (kind, each) in enumerate(zip(kinds, found, strict=True)):
         shift = 0.012 * (index - 0.5 * len(found))
@@ -357,11 +354,8 @@ def judge_pre_norm(results: Results) -> Judgement:
 
 def draw_pre_norm(results: Results) -> Figure:
     """Correlations over blocks."""
-    from matplotlib.figure import Figure
-
     (found,) = results.values()
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_panel()
     for index, (name, each) in enumerate(zip(("plain", "mean subtraction"), found, strict=True)):
         blocks, seeds = np.arange(each["correlation"].shape[1]), len(each["correlation"])
         error = each["correlation"].std(axis=0, ddof=1) / math.sqrt(seeds)
@@ -475,11 +469,8 @@ def judge_limit(results: Results) -> Judgement:
 
 def draw_limit(results: Results) -> Figure:
     """Losses over depth, with the limits."""
-    from matplotlib.figure import Figure
-
     (found,) = results.values()
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_panel()
     for index, ((alpha, _), each) in enumerate(zip(RULES, found, strict=True)):
         axes.plot(
             each["depths"], each["losses"], color=COLOURS[index], marker=MARKERS[index], label=f"alpha = {alpha:g}"

@@ -12,7 +12,7 @@ from lazyrich.gallery.reading import mean_number
 from lazyrich.gallery.studies import load_changed
 from lazyrich.gallery.work import Work, unpacked
 from lazyrich.mixed_dynamics.figures import plot_phase_diagram, plot_run
-from lazyrich.plots import COLOURS, finish
+from lazyrich.plots import COLOURS, finish, one_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,10 +62,7 @@ def judge_law(results: Results) -> Judgement:
 
 def draw_law(results: Results) -> Figure:
     """Distance of law and network over width, with the expected power."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes, index = figure.subplots(), 0
+    (figure, axes), index = one_panel(), 0
     for study, diagram in results.items():
         for (threshold,), rows in _by(diagram, _THRESHOLD).items():
             widths = np.asarray(sorted({row[_WIDTH] for row in rows}))
@@ -227,12 +224,9 @@ def judge_realisation(results: Results) -> Judgement:
 
 def draw_realisation(results: Results) -> Figure:
     """Amplitudes by factors (markers) on those in closed form (lines)."""
-    from matplotlib.figure import Figure
-
     (found,) = results.values()
     law, closed = (unpacked(each["trajectory"]).data for each in found)
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_panel()
     for mode in range(closed.sizes["target_mode"]):
         label = f"singular value {float(closed['strength'][mode]):g}"
         axes.plot(closed["time"], closed["amplitude"][:, mode], color=COLOURS[mode], label=label)
