@@ -15,7 +15,7 @@ from lazyrich.problem.datasets import load_data
 from lazyrich.problem.spectrum import dataset_basis
 from lazyrich.theory.deep_linear.argmax import chance_of_largest
 from lazyrich.theory.deep_linear.outputs import data_set_law
-from lazyrich.theory.deep_linear.predict import losses_by_output, solve_to_tolerance
+from lazyrich.theory.deep_linear.solving import losses_by_output, solve_problem
 
 DIGITS = list(range(10))
 
@@ -87,7 +87,7 @@ def test_without_spread_the_largest_mean_wins():
 
 def test_law_gives_the_loss_that_the_solver_gives():
     problem = digits_problem(steps=12, classes=[0, 1, 2], momentum=0.5, weight_decay=0.3)
-    solution, _ = solve_to_tolerance(problem)
+    solution, _ = solve_problem(problem)
     law, basis = data_set_law(solution, problem.data)
     loaded = load_data(problem.data)
     loss = []
@@ -99,7 +99,7 @@ def test_law_gives_the_loss_that_the_solver_gives():
 
 def test_law_at_the_start_is_that_of_a_random_network():
     problem = digits_problem(width=100, steps=2)
-    solution, _ = solve_to_tolerance(problem)
+    solution, _ = solve_problem(problem)
     law, basis = data_set_law(solution, problem.data)
     inputs = load_data(problem.data).inputs
     mean, covariance = next(law.of_outputs(inputs @ basis))

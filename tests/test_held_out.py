@@ -145,10 +145,10 @@ def test_infinite_width_is_gradient_descent_of_the_kernel():
 def test_train_part_held_out_again_has_the_train_loss(table):
     """The law of the outputs, asked on the training samples themselves, gives the training loss."""
     from lazyrich.theory.deep_linear.outputs import data_set_law, losses_on
-    from lazyrich.theory.deep_linear.predict import losses_by_output, solve_to_tolerance
+    from lazyrich.theory.deep_linear.solving import losses_by_output, solve_problem
 
     problem = problem_of(lazyrich.dataset(str(table), target="y", test_fraction=0.25), skip=1.0, branch=0.5)
-    solution, _ = solve_to_tolerance(problem)
+    solution, _ = solve_problem(problem)
     law, basis = data_set_law(solution, problem.data)
     loaded = load_data(problem.data)
     of_one, of_average = losses_on(law, loaded.inputs @ basis, loaded.targets)

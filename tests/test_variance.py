@@ -12,7 +12,7 @@ from lazyrich.averages import average_loss, variance_parts
 from lazyrich.simulation import train_averages
 from lazyrich.simulation.linear import run_networks
 from lazyrich.theory import predict_averages
-from lazyrich.theory.deep_linear.predict import solve_to_tolerance
+from lazyrich.theory.deep_linear.solving import solve_problem
 from lazyrich.theory.deep_linear.variance import target_error, with_same_data, with_same_start
 
 OVER = ("initialisations", "data", "both")
@@ -57,7 +57,7 @@ def small_groups():
 @pytest.mark.parametrize("name", SETTINGS)
 def test_sharing_more_leaves_more_in_common(name):
     """Independent networks have least in common, and a covariance is never more than the variance."""
-    solution, _ = solve_to_tolerance(SETTINGS[name])
+    solution, _ = solve_problem(SETTINGS[name])
     loss = np.diag(solution.data.weight_error)
     both = np.diag(target_error(solution))
     for shared in (np.diag(with_same_data(solution)[0]), np.diag(with_same_start(solution))):

@@ -192,6 +192,8 @@ def compare(predicted: Trajectory, trained: Trajectory, label: str = "") -> Comp
         raise LazyrichError("compare", "the two problems differ", "predict and train the same problem")
     if trained.times is not None:
         predicted = _read_at(predicted, trained.times)
+    elif len(predicted.steps) < len(trained.steps):  # predicted in strides
+        trained = _at_steps(trained, predicted.steps)
     return Comparison(predicted, trained, label)
 
 
@@ -214,6 +216,13 @@ def _read_at(predicted: Trajectory, times: np.ndarray) -> Trajectory:
         variables[name] = values
     data = xarray.Dataset(variables, {"step": np.arange(len(times)), "time": ("step", times)})
     return dataclasses.replace(predicted, data=data)
+
+
+def _at_steps(trained: Trajectory, steps: np.ndarray) -> Trajectory:
+    places = {
+        name: np.isin(trained.data[name], steps) for name in ("step", "step_prime") if name in trained.data.coords
+    }
+    return dataclasses.replace(trained, data=trained.data.isel(places))
 
 
 def _differences(predicted: Trajectory, trained: Trajectory) -> xarray.Dataset:

@@ -39,7 +39,7 @@ def lay_out(
     losses: Mapping[str, np.ndarray],
     kernels: Mapping[str, np.ndarray],
     accuracies: Mapping[str, np.ndarray],
-    times: np.ndarray | None = None,
+    steps: np.ndarray | None = None,
 ) -> xarray.Dataset:
     """A dataset with labelled dimensions; steps that were not reached are NaN.
 
@@ -55,15 +55,16 @@ def lay_out(
         Of data with classes: ``train_accuracy`` and ``test_accuracy``, shape (steps done,), with a leading seed
         dimension where the name ends in ``_of_seed``; ``train_correct`` and ``test_correct``, shape (steps done,
         samples), over the samples that belong to a class.
-    times : ndarray, shape (nodes,), optional
-        Of gradient flow, whose nodes take the place of steps.
+    steps : ndarray of int, optional
+        The steps of the results: all of the training's by default; of gradient flow the numbers of nodes.
     """
     import xarray
 
-    steps, names = problem.training.steps if times is None else len(times), output_names(problem.data)
+    names = output_names(problem.data)
+    steps = np.arange(problem.training.steps) if steps is None else steps
     variables = {}
     for name, values in losses.items():
-        padded = _pad(np.asarray(values, dtype=float), steps, axis=-2)
+        padded = _pad(np.asarray(values, dtype=float), len(steps), axis=-2)
         leading = ("seed",) if name.endswith("_of_seed") else ()
         attributes = {"long_name": _LONG_NAMES.get(name, name.replace("_", " ")), "units": _LOSS_UNITS}
         variables[f"{name}_by_output"] = ((*leading, "step", "output"), padded, attributes)
@@ -75,23 +76,21 @@ def lay_out(
         else:
             dimensions, axis = (*(("seed",) if name.endswith("_of_seed") else ()), "step"), -1
             attributes = {"long_name": _LONG_NAMES.get(name, name.replace("_", " "))}
-        variables[name] = (dimensions, _pad(np.asarray(values, dtype=float), steps, axis), attributes)
+        variables[name] = (dimensions, _pad(np.asarray(values, dtype=float), len(steps), axis), attributes)
     for name, values in kernels.items():
         rows = values.shape[-1] // len(names)
         shaped = values.reshape(*values.shape[:-2], rows, len(names), rows, len(names))
-        shaped = _pad(_pad(shaped, steps, axis=-4), steps, axis=-2)
+        shaped = _pad(_pad(shaped, len(steps), axis=-4), len(steps), axis=-2)
         leading = ("level",) if values.ndim == 3 else ()
         variables[name] = (
             (*leading, "step", "output", "step_prime", "output_prime"),
             shaped,
             {"long_name": _LONG_NAMES.get(name, name.replace("_", " "))},
         )
-    coordinates: dict[str, Any] = {"step": np.arange(steps), "output": names}
+    coordinates: dict[str, Any] = {"step": steps, "output": names}
     if kernels:
-        coordinates |= {"step_prime": np.arange(steps), "output_prime": names}
+        coordinates |= {"step_prime": steps, "output_prime": names}
         coordinates["level"] = np.arange(len(kernels["feature_kernel"]))
-    if times is not None:
-        coordinates["time"] = ("step", times)
     if isinstance(problem.data, DatasetData):
         loaded = load_data(problem.data)
         variables["target_mean"] = ("output", loaded.target_mean, {"long_name": "mean of the target in its own units"})

@@ -16,7 +16,8 @@ from lazyrich.problem.data import DatasetData
 from lazyrich.problem.datasets import load_data
 from lazyrich.problem.spectrum import output_count
 from lazyrich.theory.deep_linear.outputs import read_data_set
-from lazyrich.theory.deep_linear.predict import losses_by_output, predict, solve_to_tolerance
+from lazyrich.theory.deep_linear.predict import predict
+from lazyrich.theory.deep_linear.solving import losses_by_output, solve_problem
 from lazyrich.trajectory import Outcome
 from lazyrich.transfer.optimum import Optimum, find_optimum
 
@@ -221,7 +222,7 @@ def curves_of(problem: Problem) -> Curves:
     They take two thirds of its time.
     """
     check_size(problem)
-    solution, _ = solve_to_tolerance(problem)
+    solution, _ = solve_problem(problem)
     losses, accuracies = losses_by_output(solution)[0], {}
     if isinstance(problem.data, DatasetData):
         held_out_loss, accuracies = read_data_set(solution, problem.data)

@@ -36,6 +36,10 @@ class Training(Model):
         How long flow lasts, in units of rate x steps: the learning rate, 1 unless given, multiplies it.
     nodes : int
         Times from 0 to `horizon` at which flow is solved, an odd number; default: as many as 0.1% of the loss takes.
+    tolerance : float
+        Relative error that predicted losses may have. Where it is cheaper, many steps are then taken together, and
+        results are given at the ends of such strides (docs/long-horizons.md); without, every step is solved. In flow
+        0.001 unless given. Trained networks do not depend on it.
     learning_rate : float, list over steps, or {input, block, output}
         eta0; the rate on the raw weights is ``eta0 gamma^2 D``.
     schedule : str
@@ -60,6 +64,7 @@ class Training(Model):
     steps: Count = None  # pyright: ignore[reportAssignmentType]  # absent in flow only, where theory needs none
     horizon: Positive | None = None
     nodes: Annotated[Count, Field(ge=9)] | None = None
+    tolerance: Annotated[float, Field(gt=0, lt=1)] | None = None
     learning_rate: Annotated[
         Annotated[Positive, Tag("number")]
         | Annotated[Annotated[list[NonNegative], BeforeValidator(listed)], Tag("list")]

@@ -12,8 +12,8 @@ from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.datasets import load_data
 from lazyrich.theory.deep_linear.checks import residual
 from lazyrich.theory.deep_linear.outputs import data_set_law, losses_on
-from lazyrich.theory.deep_linear.predict import losses_by_output, solve_to_tolerance
 from lazyrich.theory.deep_linear.solver import Solution
+from lazyrich.theory.deep_linear.solving import losses_by_output, solve_problem
 from lazyrich.theory.deep_linear.variance import target_error, with_same_data, with_same_start
 from lazyrich.trajectory import Outcome, Trajectory
 
@@ -56,7 +56,7 @@ def predict_averages(problem: Problem, *, progress: Callable[[int, int], object]
     True
     """
     started = time.perf_counter()
-    solution, error = solve_to_tolerance(problem, progress)
+    solution, error = solve_problem(problem, progress)
     losses, at_floor = losses_by_output(solution)
     if isinstance(problem.data, DatasetData):
         losses |= _of_data_set(solution, problem.data)

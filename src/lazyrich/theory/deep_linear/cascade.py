@@ -38,6 +38,8 @@ class Level:
 
     def __init__(self, limit: Limit, skips: bool) -> None:
         self.stack = np.zeros((8, limit.size, limit.size))
+        for own in self.stack[2:6:3]:  # g answers b at once, and h answers a
+            np.fill_diagonal(own, 1.0)
         self.features = Side(self.stack, limit)
         self.gradients = Side(self.stack[::-1], limit)
         self.cov_gg, self.cov_gh, self.dg_db, self.dg_da, self.dh_db, self.dh_da, self.cov_hg, self.cov_hh = self.stack
@@ -106,6 +108,15 @@ class Passage:
         self.by_cross = GrowingProduct(near[:1], transposed=True, several=several)
 
 
+def symmetrize(blocks: np.ndarray) -> None:
+    """Make square blocks (.., r, r), which are symmetric but for rounding, symmetric.
+
+    What is left of rounding there would grow over long strides (strides.py), though not over single steps.
+    """
+    blocks += blocks.swapaxes(-1, -2).copy()
+    blocks *= 0.5
+
+
 class Cascade:
     """All hidden levels of a network.
 
@@ -120,6 +131,8 @@ class Cascade:
         self.skips = limit.skip != 0.0 and limit.blocks > 0
         self.levels = [Level(limit, self.skips) for _ in range(limit.blocks + 1)]
         self._eye = np.eye(limit.outputs)
+        # what rows of products with the other side's own and cross matrices are multiplied with
+        self._powers = np.array([1.0, limit.richness_squared] * 2)[:, None, None]
 
     def backward(self, step: int) -> None:
         """Rows of the gradient side, from the output down to the input level."""
@@ -167,17 +180,21 @@ class Cascade:
         Returns
         -------
         ndarray, shape (4, outputs, upto)
-            Covariances with the other side and with itself, responses to the other side and to itself.
+            Covariances with the other side and with itself, responses to the other side and to itself, the latter
+        without the immediate one.
         """
-        stack, square, now, _, upto = side.stack, self.limit.richness_squared, *self.rows.slices(step)
+        stack, (now, past, upto) = side.stack, self.rows.slices(step)
         rows = side.coupled(coupling[None])  # of the other side: own and cross covariance, own and cross response
-        rows[1::2] *= square
-        rows[3, :, now] += self._eye
-        stack[4:6, now, upto] = rows[2:]
+        rows *= self._powers
+        stack[4, now, upto], stack[5, now, past] = rows[2], rows[3, :, past]
         covariances = rows[:2]
         covariances += side.answered(source[None])
         # the equal-time covariance lacks the column of the cross covariance that is known only now
-        covariances[1, :, now] += square * (coupling @ covariances[0].T)
+        if self.limit.outputs == 1:  # a product of matrices takes three times as long
+            covariances[1, 0, -1] += self.limit.richness_squared * np.vdot(coupling, covariances[0])
+        else:
+            covariances[1, :, now] += self.limit.richness_squared * (coupling @ covariances[0].T)
+            symmetrize(covariances[1, :, now])
         stack[6:, now, upto] = covariances
         stack[1::6, upto, now] = covariances.transpose(0, 2, 1)
         return rows

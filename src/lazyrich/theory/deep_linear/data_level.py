@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lazyrich.theory.deep_linear.cascade import symmetrize
 from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.products import GrowingProduct
 from lazyrich.theory.deep_linear.rows import Rows
@@ -50,7 +51,7 @@ class DataLevel:
         self._mean_eigenvalue = self._moments[1].sum()
         self._target_moments = limit.target_points ** np.array([1, 2])[:, None, None]
         self.responses = np.zeros((len(nodes.points) if limit.uses_nodes else 0, size, size))
-        self.responses[:, range(size), range(size)] = 1.0
+        np.einsum("kii->ki", self.responses)[:] = 1.0
         self.means = np.zeros((size, len(limit.target_points)))
         # C_v; in full batch also sum w lambda^2 <v v^T> and sum w lambda V
         self._answered = np.zeros((3 if self.full_batch else 1, size, size))
@@ -182,6 +183,8 @@ class DataLevel:
 
 def _store(matrix: np.ndarray, now: slice, upto: slice, rows: np.ndarray) -> None:
     """Write rows into symmetric matrices, and their mirror images."""
+    if now.stop - now.start > 1:
+        symmetrize(rows[..., now])
     matrix[..., now, upto] = rows
     matrix[..., upto, now] = rows.swapaxes(-1, -2)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import psutil
-from scipy.ndimage import maximum_filter1d
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem
@@ -20,14 +19,12 @@ from lazyrich.theory.deep_linear.flow_limit import flow_limit, grid_length, rule
 from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
+from lazyrich.theory.deep_linear.richardson import combined, largest_nearby, largest_relative_error
 
-# Intervals are halved until the loss is this accurate, relative to itself or to _FAINT of the initial loss. That of a
-# finite training set ends in exponential decay, for which no logarithmic grid is made: there it is _FAINT_ON_SAMPLES.
-_TOLERANCE, _FAINT, _FAINT_ON_SAMPLES = 1e-3, 1e-5, 1e-2
+# Intervals are halved until the loss is this accurate, if no tolerance is asked for.
+_TOLERANCE = 1e-3
 # The coarsest of the first grids has logarithmic steps of this length.
 _FIRST_STEP = 0.5
-# Nodes of the coarsest grid that share an error estimate.
-_NEARBY = 5
 # A grid this fine that is no better than one of twice its step has met rounding ..
 _FINE = 256
 # .. and no finer grid than this is tried.
@@ -61,7 +58,7 @@ class FlowCurves:
 
 
 def flow_curves(problem: Problem, progress: Callable[[int, int], object] | None = None) -> FlowCurves:
-    """Solve gradient flow on grids of ever half the step until the loss is known to 0.1%, or on the nodes asked for.
+    """Solve gradient flow on grids of ever half the step until the loss is known, or on the nodes asked for.
 
     A grid and the one of half its step give an extrapolated value at the nodes they share (second order). Three grids
     give two of those at every other node; a third of their difference, which bounds it for an order of two or more, is
@@ -72,7 +69,7 @@ def flow_curves(problem: Problem, progress: Callable[[int, int], object] | None 
     LazyrichError
         When a grid does not fit into memory, or the nodes asked for are too few for the equations to be solved.
     """
-    asked = problem.training.nodes
+    asked, tolerance = problem.training.nodes, problem.training.tolerance or _TOLERANCE
     measure = data_measure(problem.data)
     length = grid_length(problem, measure)
     intervals = asked - 1 if asked is not None else 2 * max(4, math.ceil(length / (2 * _FIRST_STEP)))
@@ -91,7 +88,7 @@ def flow_curves(problem: Problem, progress: Callable[[int, int], object] | None 
             curves = _extrapolated(grids)
             error = curves.statistics["time_step_error"]
             met_rounding = step >= _FINE and error > 0.5 * before
-            if asked is not None or error <= _TOLERANCE or met_rounding or not _fits(problem, 2 * step):
+            if asked is not None or error <= tolerance or met_rounding or not _fits(problem, 2 * step):
                 return _with_samples(curves, grids, problem.data) if problem.data.kind == "dataset" else curves
             before = error
         step *= 2
@@ -130,15 +127,9 @@ def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
     losses = _extrapolated_losses([_losses(grid) for grid in grids])
     middle, fine = grids[1:]
     kernels = {
-        name: _combined(kernel, fine_kernel)
+        name: combined(kernel, fine_kernel)
         for (name, kernel), fine_kernel in zip(_kernels(middle, 1).items(), _kernels(fine, 2).values(), strict=True)
     }
-    faint = {"test_loss": _FAINT, "train_loss": _FAINT_ON_SAMPLES if fine.data.full_batch else _FAINT}
-    relative = [
-        losses[f"{name}_error"] / np.maximum(losses[name], faint[name] * losses[name][0])
-        for name in losses
-        if not name.endswith("_error")
-    ]
     return FlowCurves(
         times=middle.times,
         losses=losses,
@@ -147,7 +138,7 @@ def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
         kernels=kernels,
         statistics={
             "residual": residual(middle),
-            "time_step_error": float(np.max(relative)),
+            "time_step_error": largest_relative_error(losses, on_samples=fine.data.full_batch),
             "nodes": len(fine.times),
             "sweeps_per_node": fine.sweeps,
             "unsettled": max(grid.unsettled for grid in grids),
@@ -162,10 +153,9 @@ def _extrapolated_losses(grids: list[dict[str, np.ndarray]]) -> dict[str, np.nda
     coarse, middle, fine = grids
     losses = {}
     for name in middle:
-        better = _combined(np.log(middle[name]), np.log(fine[name][::2]))
-        change = np.abs(better[::2] - _combined(np.log(coarse[name]), np.log(middle[name][::2]))) / 3
-        # the largest nearby: the two cross each other now and then
-        change = maximum_filter1d(change, _NEARBY, axis=0, mode="nearest")
+        better = combined(np.log(middle[name]), np.log(fine[name][::2]))
+        change = np.abs(better[::2] - combined(np.log(coarse[name]), np.log(middle[name][::2]))) / 3
+        change = largest_nearby(change)
         between = np.maximum(change[:-1], change[1:])
         error = np.zeros_like(better)
         error[::2], error[1::2] = change, between
@@ -178,14 +168,9 @@ def _with_samples(curves: FlowCurves, grids: list[FlowSolution], data: DatasetDa
     """With what is read of the samples of a data set: the loss of a held-out part, and accuracies."""
     read = [read_data_set(grid, data) for grid in grids]
     (_, middle), (_, fine) = read[1:]
-    accuracies = {name: _combined(values, fine[name][::2]).clip(0.0, 1.0) for name, values in middle.items()}
+    accuracies = {name: combined(values, fine[name][::2]).clip(0.0, 1.0) for name, values in middle.items()}
     losses = curves.losses | _extrapolated_losses([losses for losses, _ in read])
     return dataclasses.replace(curves, losses=losses, accuracies=accuracies)
-
-
-def _combined(coarse: np.ndarray, fine: np.ndarray) -> np.ndarray:
-    """Richardson's extrapolation of a second-order method from steps h and h/2."""
-    return (4 * fine - coarse) / 3
 
 
 def _losses(grid: FlowSolution) -> dict[str, np.ndarray]:

@@ -40,7 +40,9 @@ def depth_limit(problem: Problem, predict: Callable[[Problem], Trajectory]) -> T
     found: list[Trajectory] = []
     for blocks in reversed(DEPTHS):  # in flow, the deepest network chooses the nodes for all
         finite = problem.at_depth(blocks)
-        if problem.training.mode == "flow" and found:
+        if problem.training.mode != "flow":  # every step: strides would end at different ones
+            finite = finite.with_values({"training.tolerance": None})
+        elif found:
             finite = finite.with_values({"training.nodes": len(found[0].steps)})
         found.insert(0, predict(finite))
     data = _common_levels(found)

@@ -12,6 +12,7 @@ from lazyrich.problem.data import Data, GaussianData, PowerLawData
 from lazyrich.problem.spectrum import input_dimension, output_count
 from lazyrich.theory.deep_linear.optimizer import Memory, optimizer_memory
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, Measure, data_measure
+from lazyrich.theory.deep_linear.strides import Strides
 
 _MOST_NEEDED = 96  # nodes to start with
 
@@ -101,10 +102,13 @@ def independent_outputs(data: Data) -> tuple[int, int]:
     return (1, outputs) if isinstance(data, GaussianData | PowerLawData) else (outputs, 1)
 
 
-def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure | None = None) -> Limit:
+def take_limit(
+    problem: Problem, nodes: int | None = None, measure: DataMeasure | None = None, strides: Strides | None = None
+) -> Limit:
     """The limit of a problem, with its spectrum compressed to `nodes` nodes (default: as many as seem needed).
 
-    `measure`, if it is known already, must be that of the problem's data.
+    `measure`, if it is known already, must be that of the problem's data. With `strides`, of descent at constant
+    rates, their nodes are the limit's steps.
     """
     network, training, data = problem.network, problem.training, problem.data
     dimension = input_dimension(data)
@@ -120,7 +124,11 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
     memories = {}  # one for all layers that are trained alike
     for rate, decay in zip(rates, decays, strict=True):
         if (rate.tobytes(), decay) not in memories:
-            memories[rate.tobytes(), decay] = optimizer_memory(rate, training.momentum, decay)
+            memories[rate.tobytes(), decay] = (
+                optimizer_memory(rate, training.momentum, decay)
+                if strides is None
+                else strides.memory(float(rate[0]), decay)
+            )
     variances = [std**2 for std in network.init_stds]
     measure = measure or data_measure(data)
     outputs, copies = independent_outputs(data)
@@ -131,7 +139,7 @@ def take_limit(problem: Problem, nodes: int | None = None, measure: DataMeasure 
         nodes = _needed_nodes(measure.modes, np.cumsum(gain))
     points, vectors = measure.compress_targets(2 * nodes + 8)
     return Limit(
-        steps=training.steps,
+        steps=training.steps if strides is None else strides.nodes,
         outputs=len(measure.noise),
         blocks=network.blocks,
         richness_squared=richness_squared,

@@ -162,9 +162,11 @@ def chances_on(law: WeightLaw, inputs: np.ndarray, labels: np.ndarray, data: Loa
 
 
 def read_data_set(
-    solution: Solution | FlowSolution, data: DatasetData
+    solution: Solution | FlowSolution, data: DatasetData, kept: np.ndarray | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The loss of a held-out part by output, and accuracies on both parts of data with classes.
+
+    Of the steps `kept`, or of all.
 
     Returns
     -------
@@ -179,6 +181,8 @@ def read_data_set(
     if loaded.labels is None and not len(loaded.test_inputs):
         return losses, accuracies
     law, basis = data_set_law(solution, data)
+    if kept is not None:
+        law = WeightLaw(law.mean[kept], law.covariance[kept])
     if len(loaded.test_inputs):
         losses["test_loss"] = losses_on(law, loaded.test_inputs @ basis, loaded.test_targets)[0]
     parts = {"train": (loaded.inputs, loaded.labels), "test": (loaded.test_inputs, loaded.test_labels)}

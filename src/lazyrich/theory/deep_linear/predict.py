@@ -8,23 +8,17 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import psutil
 
 from lazyrich.errors import LazyrichError
 from lazyrich.fields import lay_out
 from lazyrich.problem import DatasetData, Problem
-from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error, residual
+from lazyrich.theory.deep_linear.checks import residual
 from lazyrich.theory.deep_linear.flow_curves import flow_curves
 from lazyrich.theory.deep_linear.infinite_depth import depth_limit
-from lazyrich.theory.deep_linear.limit import take_limit
-from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
-from lazyrich.theory.deep_linear.quadrature import DataMeasure
-from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
+from lazyrich.theory.deep_linear.outputs import read_data_set
+from lazyrich.theory.deep_linear.solving import kernels_of, losses_by_output, solve_problem
+from lazyrich.theory.deep_linear.strided_curves import StridedCurves, strided_curves
 from lazyrich.trajectory import Outcome, Trajectory
-
-# Nodes are added until the quadrature changes the loss by less than this.
-_QUADRATURE_TOLERANCE = 1e-10
-_MOST_NODES = 192
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what overflows has diverged
@@ -73,7 +67,11 @@ def predict(
     started = time.perf_counter()
     if problem.training.mode == "flow":
         return _predict_flow(problem, responses, progress, started)
-    solution, error = solve_to_tolerance(problem, progress)
+    if not responses:  # at the ends of strides these would be answers to strides
+        curves = strided_curves(problem, progress=progress)
+        if curves is not None:
+            return _at_steps(problem, curves, started)
+    solution, error = solve_problem(problem, progress)
     losses, at_floor = losses_by_output(solution)
     accuracies: dict[str, np.ndarray] = {}
     if isinstance(problem.data, DatasetData):
@@ -81,7 +79,7 @@ def predict(
         losses |= held_out_loss
     remains = residual(solution)  # before the kernels are copied: it needs room too
     return Trajectory(
-        data=lay_out(problem, losses, _kernels(solution, responses), accuracies),
+        data=lay_out(problem, losses, kernels_of(solution, responses), accuracies),
         problem=problem,
         source="theory",
         outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),
@@ -95,13 +93,25 @@ def predict(
     )
 
 
+def _at_steps(problem: Problem, curves: StridedCurves, started: float) -> Trajectory:
+    return Trajectory(
+        data=lay_out(problem, curves.losses, curves.kernels, curves.accuracies, curves.steps),
+        problem=problem,
+        source="theory",
+        outcome=Outcome(),
+        statistics=curves.statistics | {"seconds": time.perf_counter() - started},
+    )
+
+
 def _predict_flow(
     problem: Problem, responses: bool, progress: Callable[[int, int], object] | None, started: float
 ) -> Trajectory:
     if responses:
         raise LazyrichError("responses", "gradient flow has none between two steps", "leave them out")
     curves = flow_curves(problem.at_depth(problem.network.blocks), progress)
-    data = lay_out(problem, curves.losses, curves.kernels, curves.accuracies, curves.times)
+    nodes = np.arange(len(curves.times))
+    data = lay_out(problem, curves.losses, curves.kernels, curves.accuracies, nodes)
+    data = data.assign_coords(time=("step", curves.times))
     data["slowest_mode"] = ("step", curves.slowest, {"long_name": "slowest mode of the target, relative to its start"})
     return Trajectory(
         data=data,
@@ -110,83 +120,3 @@ def _predict_flow(
         outcome=Outcome(),
         statistics=curves.statistics | {"seconds": time.perf_counter() - started},
     )
-
-
-def solve_to_tolerance(
-    problem: Problem,
-    progress: Callable[[int, int], object] | None = None,
-    measure: DataMeasure | None = None,
-) -> tuple[Solution, float]:
-    """Solve with as many quadrature nodes as the loss needs; returns the solution and the quadrature's error.
-
-    `measure`, if it is known already, must be that of the problem's data.
-    """
-    if problem.training.mode == "flow" or math.isinf(problem.network.blocks):
-        what = "averages and best rates are not predicted for gradient flow, nor at infinite depth"
-        raise LazyrichError("training.mode", what, "train in steps, at a finite depth")
-    problem = problem.at_depth(problem.network.blocks)
-    _check_memory(problem, nodes=1)  # before anything that grows with the problem is made
-    limit = take_limit(problem, measure=measure)
-    while True:
-        nodes = len(limit.nodes.points)
-        _check_memory(problem, nodes)
-        solution = solve(limit, progress)
-        error = quadrature_error(solution)
-        if error <= _QUADRATURE_TOLERANCE or nodes >= _MOST_NODES:
-            return solution, error
-        finer = take_limit(problem, math.ceil(1.5 * nodes), limit.data)
-        if len(finer.nodes.points) == nodes:  # there are no more distinct modes
-            return solution, error
-        del solution  # it would stay while the next one is made
-        limit = finer
-
-
-def losses_by_output(solution: Solution) -> tuple[dict[str, np.ndarray], int]:
-    """Losses by output, shape (steps, outputs), and at how many steps one of them is rounding error."""
-    limit = solution.limit
-    shape = (solution.steps, limit.outputs)
-    size = solution.steps * limit.outputs
-    error = np.diag(solution.data.weight_error)[:size].reshape(shape)
-    noise = np.diag(limit.noise)
-    if solution.data.full_batch:
-        train, offset = np.diag(solution.data.sample_error)[:size].reshape(shape), np.zeros_like(noise)
-    else:
-        train, offset = error, noise
-    floor = np.full(limit.outputs, 0.0) if size == 0 else np.array([loss_floor(column) for column in error.T])
-    at_floor = int(np.count_nonzero(np.any((error < floor) | (train < floor), axis=1)))
-    losses = {"train_loss": np.maximum(train, floor) + offset}
-    if limit.has_test_loss:
-        losses["test_loss"] = np.maximum(error, floor)
-    return {name: np.repeat(values, limit.copies, axis=1) for name, values in losses.items()}, at_floor
-
-
-def _kernels(solution: Solution, responses: bool) -> dict[str, np.ndarray]:
-    """Kernels over (step, output), shapes (levels, n, n) or (n, n)."""
-    limit, levels = solution.limit, solution.cascade.levels
-    size = solution.steps * limit.outputs
-    kernels = {
-        "feature_kernel": np.stack([level.cov_hh[:size, :size] for level in levels]),
-        "gradient_kernel": np.stack([level.cov_gg[:size, :size] for level in levels]),
-        "error_kernel": solution.data.weight_error[:size, :size],
-    }
-    if solution.data.full_batch:
-        kernels["sample_error_kernel"] = solution.data.sample_error[:size, :size]
-    if responses:
-        richness = math.sqrt(limit.richness_squared)
-        kernels["feature_response"] = richness * np.stack([level.dh_db[:size, :size] for level in levels])
-        kernels["gradient_response"] = richness * np.stack([level.dg_da[:size, :size] for level in levels])
-    if limit.copies > 1:
-        kernels = {name: np.kron(values, np.eye(limit.copies)) for name, values in kernels.items()}
-    return kernels
-
-
-def _check_memory(problem: Problem, nodes: int) -> None:
-    needed, free = required_memory(problem, nodes), psutil.virtual_memory().available
-    if isinstance(problem.data, DatasetData):
-        needed += law_memory(problem.data, problem.training.steps)
-    if needed > 0.8 * free:
-        raise LazyrichError(
-            "training.steps",
-            f"the prediction needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free",
-            "reduce steps, outputs or blocks",
-        )

@@ -126,9 +126,10 @@ class GrowingProduct:
         self._transposed = transposed
         self._grows = not several and matrices.shape[-1] > SHORT
         self._plain_until = 0 if self._grows else 2 * _BLOCK if several else matrices.shape[-1]
-        self.space = RowSpace()
         self._full = 0 if transposed else len(self._mirrors)
-        self._count, self._images, self._diagonals = 0, np.empty((len(matrices), 0, 0)), np.empty((0, 0, 0))
+        if self._grows:
+            self.space = RowSpace()
+            self._count, self._images, self._diagonals = 0, np.empty((len(matrices), 0, 0)), np.empty((0, 0, 0))
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """The products.
@@ -145,8 +146,9 @@ class GrowingProduct:
         stop = rows.shape[-1]
         if stop <= self._plain_until:
             return rows @ self._matrices[:, :stop, :stop]
-        if self._grows:
-            self.space.take(rows)
+        if not self._grows:
+            return self._multiply(rows)
+        self.space.take(rows)
         start = self.space.start
         if start == 0:
             return self._multiply(rows)

@@ -48,10 +48,13 @@ class Solution:
         return self.steps < self.limit.steps
 
 
-def required_memory(problem: Problem, nodes: int) -> int:
-    """Bytes that a prediction will hold at once with so many quadrature nodes; reads no data but its dimensions."""
-    mode = limit_mode(problem)
-    steps, blocks = problem.training.steps, problem.network.blocks
+def required_memory(problem: Problem, nodes: int, steps: int | None = None) -> int:
+    """Bytes that a prediction will hold at once with so many quadrature nodes; reads no data but its dimensions.
+
+    `steps` is by default the number of steps of the training.
+    """
+    mode, steps = limit_mode(problem), steps or problem.training.steps
+    blocks = problem.network.blocks
     outputs, copies = independent_outputs(problem.data)
     size, kernels = steps * outputs, 2 * (blocks + 1)
     # the solver's matrices, and those of the checks of the solution or, later, of the kernels of the result

@@ -1,0 +1,184 @@
+"""Curves of gradient descent to a tolerance: strides and strides in halves, extrapolated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from lazyrich.problem import DatasetData, Problem
+from lazyrich.problem.data import Data
+from lazyrich.problem.spectrum import input_dimension
+from lazyrich.theory.deep_linear.checks import residual
+from lazyrich.theory.deep_linear.outputs import read_data_set
+from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
+from lazyrich.theory.deep_linear.richardson import largest_nearby, largest_relative_error
+from lazyrich.theory.deep_linear.solver import Solution
+from lazyrich.theory.deep_linear.solving import kernels_of, losses_by_output, solve_problem
+from lazyrich.theory.deep_linear.strides import Strides, initial_edge, stride_ends
+
+# Measured: strides that grow by a part g of the steps before them leave an error of about this times g^2.
+_ERROR = 0.02
+_LONGEST_GROWTH = 1.0
+# Strides are stable for eigenvalues that grow to so many times their initial ones; if they grow more, for those.
+_ALLOWED, _SPARE = 1.3, 1.1
+# Beyond this rate times eigenvalue (gradient descent is stable up to 2) every step is solved.
+_STEEPEST = 2.0
+# Strides are worth while if both solutions together have fewer nodes than this part of the steps.
+_WORTH_WHILE = 0.6
+
+
+@dataclass(frozen=True)
+class StridedCurves:
+    """The results of gradient descent at the steps where strides and their halves end.
+
+    Attributes
+    ----------
+    steps : ndarray of int, shape (n,)
+    losses : dict of ndarray, shape (n, outputs)
+        ``train_loss``, ``test_loss`` where there is one, and ``.._error``: estimates of what is wrong with them.
+    accuracies, kernels : dict of ndarray
+        As :func:`lazyrich.theory.deep_linear.predict.predict` gives them.
+    statistics : dict
+    """
+
+    steps: np.ndarray
+    losses: dict[str, np.ndarray]
+    accuracies: dict[str, np.ndarray]
+    kernels: dict[str, np.ndarray]
+    statistics: dict[str, float]
+
+
+def strided_curves(
+    problem: Problem,
+    *,
+    at: tuple[int, ...] = (),
+    measure: DataMeasure | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> StridedCurves | None:
+    """The curves of a training to its tolerance, or None where solving every step is what it takes.
+
+    That is in trainings other than at one rate, without momentum, on the same samples or on infinite data; near the
+    edge of stability; and where there are so few steps, or such different ones, that nothing is gained.
+
+    Parameters
+    ----------
+    problem : Problem
+    at : tuple of int
+        Steps that the result must have.
+    measure : DataMeasure, optional
+        That of the problem's data, if it is known already.
+    progress : callable, optional
+        Called with nodes done and nodes in all.
+    """
+    training, tolerance = problem.training, problem.training.tolerance
+    rates = training.rates(problem.network.blocks)
+    fixed = training.mode in ("full-batch", "population") and training.momentum == 0
+    if tolerance is None or not fixed or not (rates == rates[:, :1]).all():
+        return None
+    measure = measure or data_measure(problem.data)
+    edge = initial_edge(problem, measure, input_dimension(problem.data))
+    growth, allowed = min(_LONGEST_GROWTH, math.sqrt(tolerance / _ERROR)), _ALLOWED
+    while True:
+        ends = stride_ends(training.steps, growth, at)
+        whole, halves = (Strides(ends, allowed * edge, parts) for parts in (1, 2))
+        if allowed * edge > _STEEPEST or whole.nodes + halves.nodes > _WORTH_WHILE * training.steps:
+            return None
+        pair = [_solve(problem, strides, measure, progress) for strides in (whole, halves)]
+        grown = max(each.grown for each in pair)
+        if not grown <= allowed or any(each.solution.diverged for each in pair):
+            allowed = max(2 * allowed, _SPARE * grown) if np.isfinite(grown) else 2 * allowed
+            continue
+        curves = _curves(problem, *pair)
+        error = curves.statistics["step_error"]
+        if error <= tolerance:
+            return curves
+        growth *= float(np.clip(0.8 * math.sqrt(tolerance / error), 0.2, 0.8))
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """A solution in strides, its quadrature's error, and how much the tangent kernel grew."""
+
+    solution: Solution
+    strides: Strides
+    quadrature_error: float
+
+    @property
+    def grown(self) -> float:
+        """The largest effect of a step's gradient on the errors, relative to the first step's."""
+        outputs, count = self.solution.limit.outputs, self.solution.steps
+        if count < 2:
+            return 1.0
+        size = count * outputs
+        answers = np.diag(self.solution.data.kernel[:size, :size], -outputs).reshape(count - 1, outputs)
+        rates = answers / self.strides.last_weights()[: count - 1, None]
+        return float(np.max(rates / rates[0]))
+
+    def losses(self, data: Data) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Losses and accuracies at the ends of strides or of their halves."""
+        kept, accuracies = self.strides.kept, {}
+        losses = {name: values[kept] for name, values in losses_by_output(self.solution)[0].items()}
+        if isinstance(data, DatasetData):
+            held_out, accuracies = read_data_set(self.solution, data, kept)
+            losses |= held_out
+        return losses, accuracies
+
+    def kernels(self) -> dict[str, np.ndarray]:
+        """Kernels there, over (step, output)."""
+        rows = _rows(self.strides.kept, self.solution.limit.outputs * self.solution.limit.copies)
+        return {name: values[..., rows[:, None], rows] for name, values in kernels_of(self.solution).items()}
+
+
+def _rows(places: np.ndarray, outputs: int) -> np.ndarray:
+    return (places[:, None] * outputs + np.arange(outputs)).ravel()
+
+
+def _solve(
+    problem: Problem, strides: Strides, measure: DataMeasure, progress: Callable[[int, int], object] | None
+) -> _Solved:
+    solution, error = solve_problem(problem, progress, measure, strides)
+    return _Solved(solution, strides, error)
+
+
+def _curves(problem: Problem, whole: _Solved, halves: _Solved) -> StridedCurves:
+    """Extrapolated values where strides end, and with the extrapolation of their neighbours where halves do."""
+    (coarse, coarse_accuracies), (fine, fine_accuracies) = (each.losses(problem.data) for each in (whole, halves))
+    ends, steps = whole.strides.steps, halves.strides.steps
+    between, shared = _between(ends, steps), np.isin(steps, ends)
+    losses = {}
+    for name, values in fine.items():
+        change = (np.log(values[shared]) - np.log(coarse[name])) / 3
+        losses[name] = values * np.exp(between @ change)
+        losses[f"{name}_error"] = losses[name] * (between @ largest_nearby(np.abs(change)))
+    accuracies = {
+        name: (values + between @ (values[shared] - coarse_accuracies[name]) / 3).clip(0.0, 1.0)
+        for name, values in fine_accuracies.items()
+    }
+    limit, coarse_kernels, kernels = halves.solution.limit, whole.kernels(), {}
+    outputs = limit.outputs * limit.copies
+    rows, of_rows = _rows(np.flatnonzero(shared), outputs), np.kron(between, np.eye(outputs))
+    for name, values in halves.kernels().items():
+        change = (values[..., rows[:, None], rows] - coarse_kernels[name]) / 3
+        kernels[name] = values + of_rows @ change @ of_rows.T
+    return StridedCurves(
+        steps=steps,
+        losses=losses,
+        accuracies=accuracies,
+        kernels=kernels,
+        statistics={
+            "residual": residual(halves.solution),
+            "step_error": largest_relative_error(losses, on_samples=halves.solution.data.full_batch),
+            "nodes": whole.strides.nodes + halves.strides.nodes,
+            "quadrature_nodes": len(halves.solution.limit.nodes.points),
+            "quadrature_error": halves.quadrature_error,
+        },
+    )
+
+
+def _between(known: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The matrix that interpolates linearly from steps `known` to steps `wanted`, shape (wanted, known)."""
+    unit = np.eye(len(known))
+    return np.stack([np.interp(wanted, known, column) for column in unit], axis=1)
