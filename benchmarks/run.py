@@ -40,11 +40,14 @@ from lazyrich import (
 from lazyrich.mixed_dynamics.costs import Factorization
 from lazyrich.mixed_dynamics.descent import factor_descent
 from lazyrich.mixed_dynamics.start import tied_factors
+from lazyrich.problem.spectrum import input_dimension
 from lazyrich.provenance import provenance
 from lazyrich.simulation import train
 from lazyrich.theory.deep_linear import products
-from lazyrich.theory.deep_linear.limit import take_limit
+from lazyrich.theory.deep_linear.limit import Limit, take_limit
+from lazyrich.theory.deep_linear.quadrature import data_measure
 from lazyrich.theory.deep_linear.solver import Solution, solve
+from lazyrich.theory.deep_linear.strides import Strides, initial_edge, stride_ends
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.store import ResultStore
 from lazyrich.transfer.sweep import run_sweep
@@ -146,6 +149,29 @@ def against_plain_products() -> dict:
     return found
 
 
+def against_every_step() -> dict:
+    """Two blocks: every step of 1000 against strides to 1% and 0.1%, how far losses differ, nodes; nodes of 10,000."""
+    every = problem(1000, 2)
+    exact, found = lazyrich.predict(every), {}
+    for tolerance in (0.01, 0.001):
+        asked = every.with_values({"training.tolerance": tolerance})
+        value, own = ratio(partial(lazyrich.predict, every), partial(lazyrich.predict, asked), rounds=3)
+        strides = lazyrich.predict(asked)
+        longer = lazyrich.predict(asked.with_values({"training.steps": 10_000}))
+        errors = [
+            np.abs(strides.data[name].values / exact.data[name].values[strides.steps] - 1).max()
+            for name in ("train_loss", "test_loss")
+        ]
+        found |= {
+            f"every step / to {tolerance}": value,
+            f"to {tolerance}, ms": 1e3 * own,
+            f"to {tolerance}, largest error": float(max(errors)),
+            f"to {tolerance}, nodes": strides.statistics["nodes"],
+            f"to {tolerance}, nodes for 10,000 steps": longer.statistics["nodes"],
+        }
+    return found
+
+
 def peak_memory() -> dict:
     """T = 1000, three hidden levels: the most memory that predict holds at once, in T x T matrices per level."""
     lazyrich.predict(problem(20, 2))  # so that nothing is imported later
@@ -190,7 +216,22 @@ def against_outputs() -> dict:
         with threadpool_limits(1):
             value = ratio(partial(solve, classes), partial(solve, zero), rounds, time.process_time)[0]
         found[f"digits, T = {steps}, one BLAS thread"] = value
+    for steps in (120, 200):  # in the strides of a prediction to 1%
+        asked = digits.with_values({"training.steps": steps})
+        measure = data_measure(asked.data)
+        edge = 1.15 * initial_edge(asked, measure, input_dimension(asked.data))
+        strides = [Strides(stride_ends(steps, 0.7), edge, parts) for parts in (1, 2)]
+        classes = [take_limit(asked, measure=measure, strides=each) for each in strides]
+        zero = [take_limit(asked, measure=measure.first_output(), strides=each) for each in strides]
+        with threadpool_limits(1):
+            value = ratio(partial(solve_all, classes), partial(solve_all, zero), 5, time.process_time)[0]
+        found[f"digits in strides, T = {steps}, one BLAS thread"] = value
     return found
+
+
+def solve_all(limits: list[Limit]) -> None:
+    for limit in limits:
+        solve(limit)
 
 
 def against_modes() -> dict:
@@ -252,8 +293,11 @@ def against_training() -> dict:
         return problem(200, 1).with_values({"network.width": size, "data.dimension": size, "data.samples": size})
 
     large, small = asked(1000), asked(32)
+    rough = large.with_values({"training.tolerance": 0.01})
     train(large.with_values({"training.steps": 16}), seeds=4)
     value, own = ratio(lambda: train(large, seeds=4), lambda: lazyrich.predict(large), rounds=3)
+    rough_value, rough_own = ratio(lambda: train(large, seeds=4), lambda: lazyrich.predict(rough), rounds=5)
+    quick, every = lazyrich.predict(rough), lazyrich.predict(large)
     trained = train(large, seeds=16).data
     spread = float(np.median(trained["train_loss_sem"] / trained["train_loss"])) * math.sqrt(16 / 32)
     trained, predicted = train(small, seeds=4000).data, lazyrich.predict(small).train_loss
@@ -261,6 +305,9 @@ def against_training() -> dict:
     return {
         "32 networks / predict": 8 * value,
         "predict, ms": 1e3 * own,
+        "32 networks / predict to 1%": 8 * rough_value,
+        "predict to 1%, ms": 1e3 * rough_own,
+        "predict to 1%, largest error": float(np.max(np.abs(quick.train_loss / every.train_loss[quick.steps] - 1))),
         "standard error of 32 networks": spread,
         "error of predict": error,
         "networks / predict for the same error": 8 * value * (spread / error) ** 2,
@@ -312,6 +359,7 @@ def main() -> None:
         against_fixed_point,
         against_products,
         against_plain_products,
+        against_every_step,
         peak_memory,
         against_depth,
         short_prediction,

@@ -65,10 +65,13 @@ def _unit(trajectory: Trajectory, curve: str) -> str:
 
 
 def _label_time(axes: Axes, trajectory: Trajectory) -> None:
-    """Steps, or of gradient flow times, which are spaced logarithmically."""
+    """Steps, or of gradient flow times, which are spaced logarithmically; so are strides."""
     times = trajectory.times
     if times is None:
         axes.set_xlabel("step")
+        if trajectory.spreads_out:
+            axes.set_xscale("symlog", linthresh=1.0)  # step 0 has a place
+            axes.set_xlim(0.0, trajectory.steps[-1])
     else:
         axes.set(xlabel="time (rate x steps)", xscale="log", xlim=(times[1], times[-1]))
 

@@ -35,11 +35,12 @@ def _time_heading(trajectory: Trajectory) -> str:
 def _shown_times(trajectory: Trajectory, most: int = 9) -> list[tuple[int, str]]:
     """Places of the results that a table shows, with what is printed for them: steps, or of gradient flow times."""
     times = trajectory.times
-    if times is None:
-        return [(int(place), str(trajectory.steps[place])) for place in shown_steps(len(trajectory.steps), most)]
-    # at equal distances: the times are spaced logarithmically already
-    places = np.unique(np.linspace(0, len(times) - 1, most + 2).round().astype(int))
-    return [(int(place), number(times[place])) for place in places]
+    count = len(trajectory.steps)
+    if times is None and not trajectory.spreads_out:
+        return [(int(place), str(trajectory.steps[place])) for place in shown_steps(count, most)]
+    # at equal distances: times and ends of strides are spaced logarithmically already
+    places = np.unique(np.linspace(0, count - 1, most + 2).round().astype(int))
+    return [(int(place), str(trajectory.steps[place]) if times is None else number(times[place])) for place in places]
 
 
 def trajectory_table(trajectory: Trajectory) -> Table:

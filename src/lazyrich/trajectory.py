@@ -93,8 +93,14 @@ class Trajectory:
 
     @property
     def steps(self) -> np.ndarray:
-        """The steps with a result: 0 to steps - 1; of residual networks those that were recorded; of flow, nodes."""
+        """The steps with a result: 0 to steps - 1; fewer of residual networks and of strides; of flow, nodes."""
         return self.data["step"].values
+
+    @property
+    def spreads_out(self) -> bool:
+        """Whether results are ever further apart, as those of a prediction in strides."""
+        gaps = np.diff(self.steps)
+        return len(gaps) > 1 and bool(gaps.max() > 2 * gaps[0])
 
     @property
     def times(self) -> np.ndarray | None:

@@ -165,9 +165,10 @@ def initial_edge(problem: Problem, measure: DataMeasure, dimension: int) -> floa
 
     Seen from the data that kernel is ``r_0 + W_0^T (r_1 + W_1^T (r_2 + ..) W_1) W_0`` with r_l what learning layer l
     adds on average. Averages add up; the relative variance of the spectrum of ``W^T T W`` is that of T plus the ratio
-    of the dimensions before and after W (free multiplicative convolution), and samples add theirs. The edge is taken to
-    be that of a product of Wishart matrices of these variances c, ``min_z (1 + z)/z prod (1 + c z)``. Data have their
-    effective dimension, trace over largest eigenvalue, as in Gordon's bound of the norm of a Gaussian matrix.
+    of the dimensions before and after W (free multiplicative convolution), and samples add theirs. The largest
+    eigenvalue is taken to be that of a product of Wishart matrices of these variances c, ``min_z (1 + z)/z prod (1 + c
+    z)``, and that of r_0 on the samples besides. Data have their effective dimension, trace over largest eigenvalue, as
+    in Gordon's bound of the norm of a Gaussian matrix.
     """
     network, training = problem.network, problem.training
     rates, variances = training.rates(network.blocks)[:, 0], [std**2 for std in network.init_stds]
@@ -179,15 +180,14 @@ def initial_edge(problem: Problem, measure: DataMeasure, dimension: int) -> floa
     squared_branch, squared_skip = network.branch_multiplier**2, network.skip**2
     gains = [squared_skip + squared_branch * variance for variance in variances[1:-1]]
     through = math.prod(gains)
-    mean, spread = rates[-1] * variances[0] * through, 0.0
-    for layer in range(network.blocks, -1, -1):
-        if layer > 0:
-            # (skip + branch W)^T (skip + branch W), whose skip does not fluctuate
-            own = by_width * (1 - (squared_skip / gains[layer - 1]) ** 2)
-            learned = rates[layer] * squared_branch * variances[0] * variances[-1] * through / gains[layer - 1]
-        else:
-            own, learned = by_width, rates[0] * variances[-1] * through
-        spread, mean = (spread + own) * (mean / (mean + learned)) ** 2, mean + learned
+    mean, spread = rates[-1] * variances[0] * through, 0.0  # of the part behind W_0
+    for rate, gain in zip(rates[-2:0:-1], gains[::-1], strict=True):
+        # (skip + branch W)^T (skip + branch W), whose skip does not fluctuate
+        spread += by_width * (1 - (squared_skip / gain) ** 2)
+        learned = rate * squared_branch * variances[0] * variances[-1] * through / gain
+        spread, mean = spread * (mean / (mean + learned)) ** 2, mean + learned
     point = np.geomspace(1e-3, 1e3, 400)
-    edges = (1 + point) / point * (1 + effective / (samples or math.inf) * point) * (1 + spread * point)
-    return float(mean * edges.min()) * largest
+    on_samples = (1 + point) / point * (1 + effective / (samples or math.inf) * point)
+    edge = rates[0] * variances[-1] * through * on_samples.min()
+    edge += mean * np.min(on_samples * (1 + by_width * point) * (1 + spread * point))
+    return float(edge) * largest
