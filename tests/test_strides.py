@@ -117,6 +117,9 @@ SETTINGS = {
         data=POWER_LAW,
         training=Training(steps=600, learning_rate=0.0005, richness=4.0),
     ),
+    "the kernel grows tenfold": GAUSSIAN.with_values(
+        {"training.richness": 5.0, "training.learning_rate": 0.001, "training.steps": 1000}
+    ),
     "rates per layer": Problem(
         network=Network(width=100, blocks=1),
         data=POWER_LAW,

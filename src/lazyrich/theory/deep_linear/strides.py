@@ -82,10 +82,6 @@ class Strides:
             start = stop
         return Memory(decay, gain)
 
-    def last_weights(self) -> np.ndarray:
-        """How much of the gradient one node before is in each node, in units of the rate; shape (nodes - 1,)."""
-        return np.concatenate([np.diag(piece) for piece in self.pieces])
-
 
 def stride_ends(steps: int, growth: float, at: tuple[int, ...] = ()) -> np.ndarray:
     """Ends of strides whose length is `growth` times the steps before them, single steps at first; `at` included."""
