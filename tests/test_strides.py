@@ -164,6 +164,53 @@ def test_predictions_keep_their_tolerance(name, tolerance):
     assert predicted.statistics["residual"] < 2e-11
 
 
+def random_problem(seed: int) -> Problem:
+    """Data and networks of many kinds, rate times largest eigenvalue from 0.005 to 1.6."""
+    rng = np.random.default_rng(seed)
+    blocks, dimension = int(rng.integers(0, 4)), int(rng.choice([50, 200, 1000]))
+    skips = {"skip": 1.0, "beta0": 1.0} if blocks > 0 and rng.random() < 0.3 else {}
+    samples = int(dimension * rng.choice([0.3, 0.7, 1.5, 5.0])) if rng.random() < 0.75 else None
+    data = (
+        GaussianData(dimension=dimension, samples=samples, label_noise=rng.choice([0.0, 0.3]))
+        if rng.random() < 0.5
+        else PowerLawData(
+            dimension=dimension, samples=samples, capacity=rng.choice([1.1, 1.5, 2.0]), source=rng.choice([0.3, 0.7])
+        )
+    )
+    problem = Problem(
+        network=Network(width=int(rng.choice([20, 60, 200, 1000])), blocks=blocks, **skips),
+        data=data,
+        training=Training(
+            mode="population" if samples is None else "full-batch",
+            steps=int(rng.choice([200, 400, 700])),
+            learning_rate=1.0,
+            richness=rng.choice([0.3, 1.0, 3.0]),
+            parametrization=str(rng.choice(["mup", "ntk"])),
+            weight_decay=rng.choice([0.0, 0.02]),
+            tolerance=rng.choice([1e-2, 1e-3]),
+        ),
+    )
+    edge = initial_edge(problem, data_measure(data), dimension)
+    return problem.with_values({"training.learning_rate": 10 ** rng.uniform(-2.3, 0.2) / edge})
+
+
+def test_random_problems_keep_their_tolerance():
+    in_strides = 0
+    for seed in range(10):
+        problem = random_problem(seed)
+        predicted = lazyrich.predict(problem)
+        if "nodes" not in predicted.statistics:
+            continue
+        in_strides += 1
+        every = lazyrich.predict(problem.with_values({"training.tolerance": None}))
+        for curve in ("train_loss", "test_loss"):
+            exact = every.data[curve].values[predicted.steps]
+            on_samples = curve == "train_loss" and problem.training.mode == "full-batch"
+            scale = np.maximum(exact, (1e-2 if on_samples else 1e-5) * exact[0])
+            assert np.max(np.abs(predicted.data[curve].values - exact) / scale) < problem.training.tolerance
+    assert in_strides > 4
+
+
 EVERY_STEP = {
     "momentum": {"training.momentum": 0.5},
     "schedule": {"training.schedule": "cosine"},
