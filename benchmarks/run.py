@@ -220,7 +220,7 @@ def against_outputs() -> dict:
         asked = digits.with_values({"training.steps": steps})
         measure = data_measure(asked.data)
         edge = 1.15 * initial_edge(asked, measure, input_dimension(asked.data))
-        strides = [Strides(stride_ends(steps, 0.7), edge, parts) for parts in (1, 2)]
+        strides = [Strides(stride_ends(steps, 0.7), edge, parts, np.ones(steps)) for parts in (1, 2)]
         classes = [take_limit(asked, measure=measure, strides=each) for each in strides]
         zero = [take_limit(asked, measure=measure.first_output(), strides=each) for each in strides]
         with threadpool_limits(1):

@@ -107,8 +107,8 @@ def take_limit(
 ) -> Limit:
     """The limit of a problem, with its spectrum compressed to `nodes` nodes (default: as many as seem needed).
 
-    `measure`, if it is known already, must be that of the problem's data. With `strides`, of descent at constant
-    rates, their nodes are the limit's steps.
+    `measure`, if it is known already, must be that of the problem's data. With `strides`, their nodes are the
+    limit's steps.
     """
     network, training, data = problem.network, problem.training, problem.data
     dimension = input_dimension(data)
@@ -127,7 +127,7 @@ def take_limit(
             memories[rate.tobytes(), decay] = (
                 optimizer_memory(rate, training.momentum, decay)
                 if strides is None
-                else strides.memory(float(rate[0]), decay)
+                else strides.memory(float(rate.max()), decay)
             )
     variances = [std**2 for std in network.init_stds]
     measure = measure or data_measure(data)

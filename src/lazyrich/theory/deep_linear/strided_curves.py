@@ -11,6 +11,7 @@ import numpy as np
 from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.data import Data
 from lazyrich.problem.spectrum import input_dimension
+from lazyrich.problem.training import schedule_factors
 from lazyrich.theory.deep_linear.checks import residual
 from lazyrich.theory.deep_linear.outputs import read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
@@ -61,8 +62,8 @@ def strided_curves(
 ) -> StridedCurves | None:
     """The curves of a training to its tolerance, or None where solving every step is what it takes.
 
-    That is in trainings other than at one rate, without momentum, on the same samples or on infinite data; near the
-    edge of stability; and where there are so few steps, or such different ones, that nothing is gained.
+    That is in trainings with momentum, with a list of rates or on fresh batches; near the edge of stability; and where
+    there are so few steps, or such different ones, that nothing is gained.
 
     Parameters
     ----------
@@ -75,16 +76,18 @@ def strided_curves(
         Called with nodes done and nodes in all.
     """
     training, tolerance = problem.training, problem.training.tolerance
-    rates = training.rates(problem.network.blocks)
-    fixed = training.mode in ("full-batch", "population") and training.momentum == 0
-    if tolerance is None or not fixed or not (rates == rates[:, :1]).all():
+    smooth = training.mode in ("full-batch", "population") and not isinstance(training.learning_rate, list)
+    if tolerance is None or not smooth or training.momentum > 0:
         return None
+    factors = schedule_factors(training.schedule, training.steps, training.warmup or 0)
+    if training.warmup is not None and training.warmup < training.steps:
+        at = (*at, training.warmup)  # where the rate has a kink a stride ends
     measure = measure or data_measure(problem.data)
     edge = initial_edge(problem, measure, input_dimension(problem.data))
     growth, allowed = min(_LONGEST_GROWTH, math.sqrt(tolerance / _ERROR)), _ALLOWED
     while True:
         ends = stride_ends(training.steps, growth, at)
-        whole, halves = (Strides(ends, allowed * edge, parts) for parts in (1, 2))
+        whole, halves = (Strides(ends, allowed * edge, parts, factors / factors.max()) for parts in (1, 2))
         if not allowed * edge <= _STEEPEST or whole.nodes + halves.nodes > _WORTH_WHILE * training.steps:
             return None
         pair = [_solve(problem, strides, measure, progress) for strides in (whole, halves)]

@@ -6,9 +6,10 @@ at low ones. An explicit method is one more linear optimiser: only its coefficie
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
@@ -31,22 +32,26 @@ class Strides:
     ends : ndarray of int, shape (n,)
         The steps at which strides end, from 0 to the last step; lengths other than 1 are even.
     edge : float
-        Rate times the largest eigenvalue for which a stride is stable.
+        Largest rate times the largest eigenvalue for which a stride is stable.
     parts : int
         1 or 2. A single step is not divided.
+    factors : ndarray, shape (steps,)
+        The rate at every step, in units of the largest.
     """
 
     ends: np.ndarray
     edge: float
     parts: int
+    factors: np.ndarray
 
     @cached_property
     def pieces(self) -> list[np.ndarray]:
         """Coefficients of every part of a stride, each of shape (evaluations, evaluations)."""
         found = []
-        for length in np.diff(self.ends).tolist():
-            parts = self.parts if length > 1 else 1
-            found += [stages(length / parts, evaluations(length / parts, self.edge))] * parts
+        for start, stop in itertools.pairwise(self.ends.tolist()):
+            parts = self.parts if stop - start > 1 else 1
+            length, edge = (stop - start) / parts, self.edge * float(self.factors[start:stop].max())
+            found += [stages(length, evaluations(length, edge))] * parts
         return found
 
     @property
@@ -67,11 +72,20 @@ class Strides:
         return np.cumsum([0, *(len(piece) for piece in self.pieces)])
 
     def memory(self, rate: float, weight_decay: float) -> Memory:
-        """Coefficients of gradient descent with decay, as :func:`~.optimizer.optimizer_memory` gives them for steps."""
+        """Coefficients of gradient descent with decay, as :func:`~.optimizer.optimizer_memory` gives them for steps.
+
+        Parameters
+        ----------
+        rate : float
+            The largest.
+        weight_decay : float
+        """
         decay, gain = np.ones(self.nodes), np.zeros((self.nodes, self.nodes))
-        start = 0
+        start, step = 0, 0.0
         for piece in self.pieces:
-            weights, stop = rate * piece, start + len(piece)
+            passed = piece.sum(axis=1)  # steps from the start of the stride to the end of every stage
+            at = np.interp(step + np.append(0.0, passed[:-1]), range(len(self.factors)), self.factors)
+            weights, stop, step = rate * piece * at, start + len(piece), step + passed[-1]
             gain[start + 1 : stop + 1], decay[start + 1 : stop + 1] = gain[start], decay[start]
             gain[start + 1 : stop + 1, start:stop] += weights
             if weight_decay > 0:
@@ -112,7 +126,7 @@ def _slope(length: float, count: int) -> float:
     return (length - 1.0) * first[count] / second[count]
 
 
-@cache
+@lru_cache(maxsize=2**12)
 def evaluations(length: float, edge: float) -> int:
     """Evaluations of the gradient that a stride of `length` steps needs to be stable up to `edge`."""
     if length == 1:
@@ -123,7 +137,7 @@ def evaluations(length: float, edge: float) -> int:
     return count
 
 
-@cache
+@lru_cache(maxsize=2**10)
 def stages(length: float, count: int) -> np.ndarray:
     """Coefficients of a stride: ``W_j = W_0 + rate sum_k a_jk G(W_k)``, j = 1 .. count, the last its end.
 
@@ -167,7 +181,7 @@ def initial_edge(problem: Problem, measure: DataMeasure, dimension: int) -> floa
     in Gordon's bound of the norm of a Gaussian matrix.
     """
     network, training = problem.network, problem.training
-    rates, variances = training.rates(network.blocks)[:, 0], [std**2 for std in network.init_stds]
+    rates, variances = training.rates(network.blocks).max(axis=1), [std**2 for std in network.init_stds]
     modes = measure.modes
     largest = float(modes.points.max())
     effective = dimension * float(modes.weights @ modes.points) / largest
