@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lazyrich.problem import DatasetData, Problem
+from lazyrich.problem.data import Data
 from lazyrich.problem.files import Judged
 from lazyrich.theory.deep_linear.outputs import read_data_set
 from lazyrich.theory.deep_linear.quadrature import data_measure
@@ -38,14 +39,15 @@ def losses_by_theory(
         if solution.diverged:
             diverged[index] = solution.steps
         reached = [position for position, step in enumerate(at) if step < solution.steps]
-        losses[index, reached, 0] = _read(solution, problem, np.asarray(at, dtype=int)[reached], loss)
+        if reached:
+            losses[index, reached, 0] = _read(solution, problem.data, np.asarray(at)[reached], loss)
     return {"losses": losses, "diverged": diverged}
 
 
-def _read(solution: Solution, problem: Problem, steps: np.ndarray, loss: Judged) -> np.ndarray:
+def _read(solution: Solution, data: Data, steps: np.ndarray, loss: Judged) -> np.ndarray:
     losses, accuracies = {name: values[steps] for name, values in losses_by_output(solution)[0].items()}, {}
-    if isinstance(problem.data, DatasetData) and loss != "train" and len(steps):
-        held_out, accuracies = read_data_set(solution, problem.data, steps, _accuracies_read(loss))
+    if isinstance(data, DatasetData) and loss != "train":
+        held_out, accuracies = read_data_set(solution, data, steps, _accuracies_read(loss))
         losses |= held_out
     return _judged(losses, accuracies, loss)
 
