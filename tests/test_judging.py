@@ -105,9 +105,10 @@ def test_theory_against_training(loss):
     theory = losses_by_theory(problem, rates, AT, loss)["losses"][..., 0]
     trained = losses_by_training(problem, rates, AT, loss, 24)["losses"]
     sem = trained.std(axis=-1, ddof=1) / np.sqrt(24)
+    # measured 1.2 and 1.4, over rates and steps; 42 and 29 from the other part's
     assert np.abs((trained.mean(axis=-1) - theory) / sem).max() < 3.5
     wrong = losses_by_theory(problem, rates, AT, loss.replace("test", "train"))["losses"][..., 0]
-    assert np.abs((trained.mean(axis=-1) - wrong) / sem).max() > 5  # the other part's would be seen
+    assert np.abs((trained.mean(axis=-1) - wrong) / sem).max() > 10
 
 
 # --- residual networks -----------------------------------------------------------------------------------------------
