@@ -201,12 +201,3 @@ def test_average_on_held_out_samples_against_training():
     ]
     for curve in comparison.curves:
         assert comparison.largest_z(curve) < 4.5, curve
-
-
-def test_transfer_still_asks_for_the_training_loss(tmp_path):
-    tables = problem_of(lazyrich.dataset("digits", test_fraction=0.3)).to_dict()
-    study = lazyrich.Study(**tables, transfer={"rates": [0.01, 0.02], "loss": "test"})
-    from lazyrich.transfer.sweep import plan_points
-
-    with pytest.raises(lazyrich.LazyrichError, match=r"transfer\.loss: "):
-        plan_points(study)

@@ -220,7 +220,7 @@ def test_transfer(write, tmp_path):
     ("changes", "arguments", "words"),
     [
         ({}, ["--by", "theory"], ["transfer.by: there is no theory of this problem, a residual network"]),
-        (DATASET | ALL_DIGITS, [], ["transfer.loss: a data set has no test loss; set loss = 'train' or data.test_"]),
+        (DATASET | ALL_DIGITS, [], ["transfer.loss: a data set without a held-out part has no test loss; set data.te"]),
         ({"network.width": "100000000"}, [], ["GiB per network"]),
     ],
     ids=["theory", "no test loss", "memory"],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lazyrich
-from lazyrich import GaussianData, LazyrichError, Network, Problem, Study, Training, cli, load_study
+from lazyrich import GaussianData, Network, Problem, Study, Training, cli, load_study
 from lazyrich.transfer.analysis import analyse
 from lazyrich.transfer.cells import Cell
 from lazyrich.transfer.sweep import run_sweep
@@ -266,12 +266,6 @@ def test_bad_studies(study_file, tmp_path, monkeypatch, capsys, old, new, messag
     )
     assert (code, out) == (2, "")
     assert err.count("\n") == 1 and re.match(f"error: {re.escape(str(study_file))}: {message}", err), err
-
-
-def test_data_sets_have_no_test_loss():
-    study = with_tables(small(), data=lazyrich.dataset("digits"))
-    with pytest.raises(LazyrichError, match=r"transfer\.loss: a data set has no test loss"):
-        run_sweep(study, "never", workers=1)
 
 
 def test_data_files_on_an_axis_are_beside_the_study(tmp_path, monkeypatch):

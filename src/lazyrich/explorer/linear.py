@@ -310,7 +310,9 @@ def sweep_rates(problem: Problem) -> np.ndarray:
 
 
 def rate_curves(problem: Problem, solve: Callable[[Problem], Curves] = curves_of) -> Iterator[list[RateCurve]]:
-    """The test loss (train loss of data sets) after the last step against the rate, at three widths.
+    """The test loss after the last step against the rate, at three widths.
+
+    Of data sets without a held-out part it is the training loss.
 
     Parameters
     ----------

@@ -21,6 +21,8 @@ from lazyrich.problem.residual import ResidualData, ResidualNetwork, ResidualPro
 from lazyrich.problem.training import Training
 
 TrainedProblem = Problem | ResidualProblem
+# What a transfer study judges rates by.
+Judged = Literal["test", "train", "test-error", "train-error"]
 
 _MOST_RATES = 1000
 
@@ -72,9 +74,10 @@ class Transfer(Model):
     axes : dict
         Keys of the problem and the values they take; the first value of each is the base that rates are carried from.
     loss : str
-        ``"test"`` or ``"train"``.
+        What rates are judged by: ``"test"``, which a data set has where samples are held out (``data.test_fraction``),
+        or ``"train"``; of data with classes also ``"test-error"`` or ``"train-error"``, one minus the accuracy.
     at : list of int, optional
-        Steps at which the loss is read; default: the last.
+        Steps at which it is read; default: the last.
     by : str
         ``"theory"``, ``"training"`` or ``"both"``.
     seeds : int
@@ -89,7 +92,7 @@ class Transfer(Model):
         Annotated[RateRange, Tag("range")] | Annotated[RateList, Tag("list")], Discriminator(_kind_of_rates)
     ]
     axes: Axes = {}
-    loss: Literal["test", "train"] = "test"
+    loss: Judged = "test"
     at: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
     by: Literal["theory", "training", "both"] = "theory"
     seeds: Annotated[Count, Field(ge=2)] = 8

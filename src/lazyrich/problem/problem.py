@@ -79,7 +79,7 @@ class Problem(AnyProblem):
     @property
     def has_test_loss(self) -> bool:
         """Whether there are samples that training does not see."""
-        return not isinstance(self.data, DatasetData)
+        return not isinstance(self.data, DatasetData) or self.data.held_out is not None
 
     def with_rate(self, rate: float) -> Problem:
         """A copy whose largest learning rate is `rate`; a list over steps or values per layer keep their shape.

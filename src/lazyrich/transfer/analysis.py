@@ -13,7 +13,7 @@ from lazyrich.errors import LazyrichError
 from lazyrich.problem.files import point_label
 from lazyrich.transfer.optimum import Optimum, find_optimum
 from lazyrich.transfer.shift import Regret, Shift, regret, shift_octaves
-from lazyrich.transfer.sweep import Grid, Method, Sweep
+from lazyrich.transfer.sweep import Grid, Method, Point, Sweep
 from lazyrich.transfer.trend import Drift, Extrapolation, drift, extrapolate
 
 
@@ -28,6 +28,8 @@ class Best:
     rates: np.ndarray
     losses: np.ndarray  # (rates, networks)
     unstable: float | None  # the smallest rate that diverged
+    measured: str = "loss"  # what the losses are, in words; they may be errors
+    least: float = 0.0  # losses up to this are equally good
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def analyse(sweep: Sweep) -> Analysis:
         When every training diverged.
     """
     best = [
-        _best(sweep.points[position].values, by, step, grid, index)
+        _best(sweep.points[position], by, step, grid, index, sweep.measured)
         for (position, by), grid in sorted(sweep.grids.items())
         if position < len(sweep.points)
         for index, step in enumerate(sweep.points[position].at)
@@ -174,17 +176,19 @@ def analyse(sweep: Sweep) -> Analysis:
     return Analysis(best, moves, trends)
 
 
-def _best(axes: dict[str, Any], by: Method, step: int, grid: Grid, index: int) -> Best:
+def _best(point: Point, by: Method, step: int, grid: Grid, index: int, measured: str) -> Best:
     losses = grid.losses[:, index]
     unstable = grid.rates[(grid.diverged >= 0).any(axis=1)]
     return Best(
-        axes,
+        point.values,
         by,
         step,
-        find_optimum(grid.rates, losses),
+        find_optimum(grid.rates, losses, least=point.least),
         grid.rates,
         losses,
         float(unstable.min()) if len(unstable) else None,
+        measured,
+        point.least,
     )
 
 
@@ -216,7 +220,7 @@ def _numeric(values: list[Any]) -> bool:
 def _carried(members: list[Best]) -> list[Regret]:
     """What the first one's best rate costs at each of the others."""
     rate = members[0].optimum.best_rate
-    return [regret(each.rates, each.losses, rate, each.optimum) for each in members[1:]]
+    return [regret(each.rates, each.losses, rate, each.optimum, least=each.least) for each in members[1:]]
 
 
 def _move(axis: str, fixed: dict[str, Any], base: Best, other: Best, cost: Regret) -> Move:
@@ -242,5 +246,6 @@ def _trend(
 def _theory_at(sweep: Sweep, values: dict[str, Any], step: int) -> Optimum:
     """The best rate of a target by theory."""
     place = next(index for index, point in enumerate(sweep.targets) if point.values == values)
-    grid, at = sweep.grids[len(sweep.points) + place, "theory"], sweep.targets[place].at
-    return find_optimum(grid.rates, grid.losses[:, at.index(step) if step in at else -1])
+    grid, point = sweep.grids[len(sweep.points) + place, "theory"], sweep.targets[place]
+    index = point.at.index(step) if step in point.at else -1
+    return find_optimum(grid.rates, grid.losses[:, index], least=point.least)

@@ -13,10 +13,17 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from lazyrich.problem import Problem
-from lazyrich.problem.files import TrainedProblem, study_kind
+from lazyrich.problem.files import Judged, TrainedProblem, study_kind
 
 # The parts of the package whose code decides what a cell's result is.
-_DECIDING = ("problem/**/*.py", "theory/**/*.py", "simulation/**/*.py", "mixed_dynamics/**/*.py", "transfer/*_work.py")
+_DECIDING = (
+    "problem/**/*.py",
+    "theory/**/*.py",
+    "simulation/**/*.py",
+    "mixed_dynamics/**/*.py",
+    "transfer/*_work.py",
+    "transfer/judging.py",
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Cell:
     at : tuple of int
         Steps at which the loss is read.
     loss : str
-        ``"test"`` or ``"train"``.
+        As in :class:`lazyrich.problem.files.Transfer`.
     seeds : int
         Networks per rate; 0 by theory.
     data : str
@@ -44,7 +51,7 @@ class Cell:
     problem: dict[str, Any]
     rates: tuple[float, ...]
     at: tuple[int, ...]
-    loss: Literal["test", "train"]
+    loss: Judged
     seeds: int
     data: str = ""
 
@@ -59,7 +66,8 @@ class Cell:
         Returns
         -------
         dict of ndarray
-            ``losses``, shape (rates, at, networks), one network by theory; NaN where the training had diverged.
+            ``losses`` (or errors), shape (rates, at, networks), one network by theory; NaN where the training had
+            diverged.
             ``diverged``, shape (rates, networks): the step of divergence, or -1. ``seconds``: the time it took.
         """
         started = time.perf_counter()

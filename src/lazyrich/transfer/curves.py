@@ -54,7 +54,9 @@ class Curve(NamedTuple):
     next: float
 
 
-def read_curve(rates: np.ndarray, losses: np.ndarray, draws: int = 400, seed: int = 0) -> Curve | None:
+def read_curve(
+    rates: np.ndarray, losses: np.ndarray, draws: int = 400, seed: int = 0, least: float = 0.0
+) -> Curve | None:
     """Check rates and losses, leave out what diverged, resample the networks.
 
     Parameters
@@ -65,6 +67,8 @@ def read_curve(rates: np.ndarray, losses: np.ndarray, draws: int = 400, seed: in
         Losses, shape (R, M) or (R,); not finite where a network diverged.
     draws, seed : int
         How many resamplings, and what they start from.
+    least : float
+        Mean losses below this count as this.
 
     Returns
     -------
@@ -93,16 +97,17 @@ def read_curve(rates: np.ndarray, losses: np.ndarray, draws: int = 400, seed: in
         return None
     start = int(finished[0])
     stop = start + int(np.sum(finished == start + np.arange(len(finished))))
-    # A loss of zero is the best there is; the logarithm of it has to be a number.
-    kept = np.maximum(losses[start:stop], np.finfo(float).tiny)
+    kept = losses[start:stop]
     networks = kept.shape[1]
-    y = np.log(kept.mean(axis=1))
+    # A loss of zero is the best there is; the logarithm of it has to be a number.
+    least = max(least, np.finfo(float).tiny)
+    y = np.log(np.maximum(kept.mean(axis=1), least))
     resampled, inflation = np.tile(y, (draws, 1)), 1.0
     if networks > 1:
         chosen = np.random.default_rng(seed).integers(networks, size=(draws, networks))
         weights = np.zeros((draws, networks))
         np.add.at(weights, (np.arange(draws)[:, None], chosen), 1 / networks)
-        resampled = np.log(weights @ kept.T)
+        resampled = np.log(np.maximum(weights @ kept.T, least))
         # The plain bootstrap of few networks is too narrow: variance over M instead of M - 1, and no Student's t.
         normal = stats.norm.ppf(_COVERED[1])
         inflation = float(np.sqrt(networks / (networks - 1)) * stats.t.ppf(_COVERED[1], networks - 1) / normal)

@@ -23,7 +23,7 @@ _SHOWN_ABOVE = 3.0
 def plot_losses(analysis: Analysis) -> Figure:
     """Loss against learning rate: a line for every size, a panel for every other setting; optima with intervals.
 
-    The last step that is read is shown.
+    The last step that is read is shown, and the error where rates are judged by that.
     """
     from matplotlib.figure import Figure
 
@@ -45,7 +45,7 @@ def plot_losses(analysis: Analysis) -> Figure:
             mean = each.losses.mean(axis=1)
             finite = mean[np.isfinite(mean)]
             lowest, top = min([lowest, *finite]), max([top, *(_SHOWN_ABOVE * finite[:1])])
-            label = named({line_axis: each.axes[line_axis]}) if line_axis else "loss"
+            label = named({line_axis: each.axes[line_axis]}) if line_axis else each.measured
             axes.plot(each.rates, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=label)
             if each.losses.shape[1] > 1:
                 sem = each.losses.std(axis=1, ddof=1) / np.sqrt(each.losses.shape[1])
@@ -55,7 +55,9 @@ def plot_losses(analysis: Analysis) -> Figure:
                 spread = [[best.best_rate - best.interval[0]], [best.interval[1] - best.best_rate]]
                 axes.errorbar(best.best_rate, best.loss, xerr=spread, color=colour, marker="*", markersize=11,
                               markeredgecolor="white", capsize=3)  # fmt: skip
-        axes.set(xscale="log", xlabel="learning rate", ylabel=f"loss at step {members[0].at}", title=title)
+        axes.set(
+            xscale="log", xlabel="learning rate", ylabel=f"{members[0].measured} at step {members[0].at}", title=title
+        )
         finish(axes, logarithmic=True)
         axes.legend(frameon=False, fontsize="small")
     for axes in grid[len(shown) :]:

@@ -50,7 +50,9 @@ class Optimum:
         return frozenset(self.flag.split("+")) - {""}
 
 
-def find_optimum(rates: np.ndarray, losses: np.ndarray, *, draws: int = 400, seed: int = 0) -> Optimum:
+def find_optimum(
+    rates: np.ndarray, losses: np.ndarray, *, draws: int = 400, seed: int = 0, least: float = 0.0
+) -> Optimum:
     """The best learning rate of a loss curve.
 
     The loss is the mean over the networks; a rate with a diverged network has diverged, and rates above the first
@@ -73,6 +75,9 @@ def find_optimum(rates: np.ndarray, losses: np.ndarray, *, draws: int = 400, see
         Resamplings.
     seed : int
         What they start from.
+    least : float
+        Mean losses below this count as this: what cannot be told apart, such as errors of less than half a sample. Of
+        equally good rates the one in the middle is the best, and the interval contains all.
 
     Returns
     -------
@@ -91,7 +96,7 @@ def find_optimum(rates: np.ndarray, losses: np.ndarray, *, draws: int = 400, see
     >>> round(optimum.best_rate, 6), optimum.flag
     (0.1, '')
     """
-    curve = read_curve(rates, losses, draws, seed)
+    curve = read_curve(rates, losses, draws, seed, least)
     if curve is None:
         nothing = np.full(draws, np.nan)
         return Optimum(np.nan, (np.nan, np.nan), np.nan, "diverged", np.nan, nothing)

@@ -43,7 +43,8 @@ def verdict(trend: Trend) -> str:
 
 def best_rows(best: Sequence[Best]) -> list[list[str]]:
     """Rows of the table of optima, headings first."""
-    rows = [["problem", "by", "step", "best rate (95% interval)", "loss", "stable up to", "flag"]]
+    measured = best[0].measured if best else "loss"
+    rows = [["problem", "by", "step", "best rate (95% interval)", measured, "stable up to", "flag"]]
     for each in best:
         optimum = each.optimum
         rate = f"{_number(optimum.best_rate)} ({_number(optimum.interval[0])} to {_number(optimum.interval[1])})"
@@ -106,7 +107,7 @@ def report_page(analysis: Analysis, *, title: str, study_text: str, command: str
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}</title><style>{STYLE}</style></head><body>
 <h1>{html.escape(title)}</h1><ul>{verdicts}</ul>
-<h2>Loss against learning rate</h2>{_inline(plot_losses(analysis))}
+<h2>{analysis.best[0].measured.capitalize()} against learning rate</h2>{_inline(plot_losses(analysis))}
 {trends}<h2>Optima</h2>{html_table(best_rows(analysis.best))}{moves}{further}
 <h2>Reproduce</h2><pre>{html.escape(command)}</pre><pre>{html.escape(study_text)}</pre>
 <p>{html.escape(versions)}</p></body></html>

@@ -74,7 +74,7 @@ def shift_octaves(base: Optimum, other: Optimum) -> Shift:
     return Shift(octaves, around(shifts, octaves), flag)
 
 
-def regret(rates: np.ndarray, losses: np.ndarray, rate: float, optimum: Optimum) -> Regret:
+def regret(rates: np.ndarray, losses: np.ndarray, rate: float, optimum: Optimum, *, least: float = 0.0) -> Regret:
     """What it costs to train at a carried rate and not at the own best one.
 
     Between the rates of the grid and the best rate the log loss follows a monotone cubic in the log rate.
@@ -89,6 +89,8 @@ def regret(rates: np.ndarray, losses: np.ndarray, rate: float, optimum: Optimum)
         The carried rate.
     optimum : Optimum
         What :func:`find_optimum` says about these losses.
+    least : float
+        As for :func:`find_optimum`.
 
     Returns
     -------
@@ -99,7 +101,7 @@ def regret(rates: np.ndarray, losses: np.ndarray, rate: float, optimum: Optimum)
     LazyrichError
         When rates or losses are not such arrays.
     """
-    curve = read_curve(rates, losses, max(len(optimum.samples), 2))
+    curve = read_curve(rates, losses, max(len(optimum.samples), 2), least=least)
     if curve is None:
         return Regret(math.nan, (math.nan, math.nan), "every rate diverged")
     reason = _unreachable(np.asarray(rates, dtype=float), curve, rate)

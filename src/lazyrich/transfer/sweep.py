@@ -14,11 +14,13 @@ import numpy as np
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.datasets import load_data
-from lazyrich.problem.files import TrainedProblem, TrainedStudy, Transfer
+from lazyrich.problem.files import Judged, TrainedProblem, TrainedStudy, Transfer
 from lazyrich.problem.residual import ResidualProblem
 from lazyrich.storage import write_whole
 from lazyrich.transfer.cells import Cell, data_hash
+from lazyrich.transfer.curves import grid_best
 from lazyrich.transfer.engine import run_cells
+from lazyrich.transfer.judging import TITLES, least_counted
 from lazyrich.transfer.store import ResultStore
 
 if TYPE_CHECKING:
@@ -40,11 +42,14 @@ class Point:
     problem : Problem or ResidualProblem
     at : tuple of int
         Steps at which the loss is read.
+    least : float
+        Losses up to this are equally good; see :func:`lazyrich.transfer.judging.least_counted`.
     """
 
     values: dict[str, Any]
     problem: TrainedProblem
     at: tuple[int, ...]
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class Sweep:
         Sizes asked for but not run: there the theory alone answers, in grids whose positions follow those of `points`.
     seconds : dict
         Time that the cells of each method took, added up over workers.
+    measured : str
+        What the losses are, in words; they may be errors.
     """
 
     study: TrainedStudy
@@ -87,6 +94,7 @@ class Sweep:
     targets: list[Point]
     grids: dict[tuple[int, Method], Grid]
     seconds: dict[Method, float]
+    measured: str = "loss"
 
     @property
     def notes(self) -> list[str]:
@@ -221,9 +229,9 @@ def run_sweep(
         for cell, result in zip(cells, results, strict=True):
             seconds[cell.by] += float(result["seconds"])
         if refinement < transfer.refine:
-            between = {place: _between_best(grid) for place, grid in grids.items()}
+            between = {place: _between_best(grid, everything[place[0]].least) for place, grid in grids.items()}
             rates = {place: new for place, new in between.items() if new}
-    return Sweep(study, points, targets, grids, seconds)
+    return Sweep(study, points, targets, grids, seconds, TITLES[transfer.loss])
 
 
 def _steps_read(transfer: Transfer, problem: TrainedProblem) -> tuple[int, ...]:
@@ -251,16 +259,13 @@ def plan_points(study: TrainedStudy) -> list[Point]:
         if max(at) >= problem.training.steps:
             what = f"step {max(at)} is not reached with training.steps = {problem.training.steps}"
             raise LazyrichError("transfer.at", what, "read the loss at earlier steps, or train longer")
-        if transfer.loss == "test" and not problem.has_test_loss:
-            remedy = " or data.test_fraction" if isinstance(problem, ResidualProblem) else ""
-            raise LazyrichError("transfer.loss", "a data set has no test loss", f"set loss = 'train'{remedy}")
         if isinstance(problem, ResidualProblem):
             from lazyrich.transfer.training_work import check_residual
 
             check_residual(problem)
         elif isinstance(problem.data, DatasetData):
             load_data(problem.data)  # a file that cannot be used is said before any work
-        points.append(Point(values, problem, at))
+        points.append(Point(values, problem, at, least_counted(problem, transfer.loss)))
     return points
 
 
@@ -278,12 +283,13 @@ def plan_targets(study: TrainedStudy, points: list[Point]) -> list[Point]:
         for point in points:
             values = point.values | {axis: target}
             problem = point.problem.with_values({axis: target})
-            found.setdefault(repr(values), Point(values, problem, _steps_read(transfer, problem)))
+            least = least_counted(problem, transfer.loss)
+            found.setdefault(repr(values), Point(values, problem, _steps_read(transfer, problem), least))
     return list(found.values())
 
 
 def _plan_cells(
-    points: Sequence[Point], rates: dict[tuple[int, Method], list[float]], loss: Literal["test", "train"], seeds: int
+    points: Sequence[Point], rates: dict[tuple[int, Method], list[float]], loss: Judged, seeds: int
 ) -> tuple[list[Cell], list[list[tuple[int, Method]]]]:
     """Cells, and for each the (point, method) pairs that read their losses from it.
 
@@ -333,14 +339,14 @@ def _merged(one: Grid, other: Grid) -> Grid:
     return Grid(rates[order], losses, np.concatenate([one.diverged, other.diverged])[order])
 
 
-def _between_best(grid: Grid) -> list[float]:
+def _between_best(grid: Grid, least: float) -> list[float]:
     """Rates in the middle of the gaps beside the best one, on a logarithmic scale, for any of the steps read."""
-    mean = grid.losses.mean(axis=-1)
+    mean = np.maximum(grid.losses.mean(axis=-1), least)
     new = set()
     for column in mean.T:
         if not np.isfinite(column).any():
             continue
-        best = int(np.nanargmin(column))
+        best = grid_best(np.where(np.isfinite(column), column, np.inf))
         for other in (best - 1, best + 1):
             if 0 <= other < len(column):
                 new.add(float(np.sqrt(grid.rates[best] * grid.rates[other])))

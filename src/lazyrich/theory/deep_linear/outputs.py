@@ -5,7 +5,7 @@ From it follow the loss and the accuracy on any samples, those that were held ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,11 +162,21 @@ def chances_on(law: WeightLaw, inputs: np.ndarray, labels: np.ndarray, data: Loa
 
 
 def read_data_set(
-    solution: Solution | FlowSolution, data: DatasetData, kept: np.ndarray | None = None
+    solution: Solution | FlowSolution,
+    data: DatasetData,
+    kept: np.ndarray | None = None,
+    accuracies_on: Sequence[str] = ("train", "test"),
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The loss of a held-out part by output, and accuracies on both parts of data with classes.
 
-    Of the steps `kept`, or of all.
+    Parameters
+    ----------
+    solution : Solution or FlowSolution
+    data : DatasetData
+    kept : ndarray of int, optional
+        The steps to read; default: all.
+    accuracies_on : sequence of str
+        The parts whose accuracies are needed: they take longer than the loss.
 
     Returns
     -------
@@ -178,16 +188,20 @@ def read_data_set(
     """
     loaded = load_data(data)
     losses, accuracies = {}, {}
-    if loaded.labels is None and not len(loaded.test_inputs):
+    parts = {"train": (loaded.inputs, loaded.labels), "test": (loaded.test_inputs, loaded.test_labels)}
+    classified = {
+        part: (inputs, labels)
+        for part, (inputs, labels) in parts.items()
+        if part in accuracies_on and labels is not None and (labels >= 0).any()
+    }
+    if not classified and not len(loaded.test_inputs):
         return losses, accuracies
     law, basis = data_set_law(solution, data)
     if kept is not None:
         law = WeightLaw(law.mean[kept], law.covariance[kept])
     if len(loaded.test_inputs):
         losses["test_loss"] = losses_on(law, loaded.test_inputs @ basis, loaded.test_targets)[0]
-    parts = {"train": (loaded.inputs, loaded.labels), "test": (loaded.test_inputs, loaded.test_labels)}
-    for part, (inputs, labels) in parts.items():
-        if labels is not None and (labels >= 0).any():
-            correct = chances_on(law, inputs @ basis, labels, loaded)
-            accuracies |= {f"{part}_accuracy": correct.mean(axis=1), f"{part}_correct": correct}
+    for part, (inputs, labels) in classified.items():
+        correct = chances_on(law, inputs @ basis, labels, loaded)
+        accuracies |= {f"{part}_accuracy": correct.mean(axis=1), f"{part}_correct": correct}
     return losses, accuracies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,7 @@ def strided_curves(
     *,
     at: tuple[int, ...] = (),
     measure: DataMeasure | None = None,
+    accuracies_on: Sequence[str] = ("train", "test"),
     progress: Callable[[int, int], object] | None = None,
 ) -> StridedCurves | None:
     """The curves of a training to its tolerance, or None where solving every step is what it takes.
@@ -72,6 +73,8 @@ def strided_curves(
         Steps that the result must have.
     measure : DataMeasure, optional
         That of the problem's data, if it is known already.
+    accuracies_on : sequence of str
+        The parts of a data set with classes whose accuracies are needed.
     progress : callable, optional
         Called with nodes done and nodes in all.
     """
@@ -94,7 +97,7 @@ def strided_curves(
         if any(each.solution.diverged for each in pair):
             allowed *= 2
             continue
-        curves = _curves(problem, *pair)
+        curves = _curves(problem, *pair, accuracies_on)
         error = curves.statistics["step_error"]
         if error <= tolerance:
             return curves
@@ -111,12 +114,12 @@ class _Solved:
     strides: Strides
     quadrature_error: float
 
-    def losses(self, data: Data) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def losses(self, data: Data, accuracies_on: Sequence[str]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Losses and accuracies at the ends of strides or of their halves."""
         kept, accuracies = self.strides.kept, {}
         losses = {name: values[kept] for name, values in losses_by_output(self.solution)[0].items()}
         if isinstance(data, DatasetData):
-            held_out, accuracies = read_data_set(self.solution, data, kept)
+            held_out, accuracies = read_data_set(self.solution, data, kept, accuracies_on)
             losses |= held_out
         return losses, accuracies
 
@@ -137,9 +140,11 @@ def _solve(
     return _Solved(solution, strides, error)
 
 
-def _curves(problem: Problem, whole: _Solved, halves: _Solved) -> StridedCurves:
+def _curves(problem: Problem, whole: _Solved, halves: _Solved, accuracies_on: Sequence[str]) -> StridedCurves:
     """Extrapolated values where strides end, and with the extrapolation of their neighbours where halves do."""
-    (coarse, coarse_accuracies), (fine, fine_accuracies) = (each.losses(problem.data) for each in (whole, halves))
+    (coarse, coarse_accuracies), (fine, fine_accuracies) = (
+        each.losses(problem.data, accuracies_on) for each in (whole, halves)
+    )
     ends, steps = whole.strides.steps, halves.strides.steps
     between, shared = _between(ends, steps), np.isin(steps, ends)
     losses = {}
