@@ -24,7 +24,9 @@ from lazyrich.gallery.studies import load_changed, studies_folder
 from lazyrich.gallery.work import Work, packed, unpacked
 from lazyrich.problem.files import TrainedStudy
 from lazyrich.theory.deep_linear.exponent import Exponent, expected_exponents
+from lazyrich.transfer import cluster
 from lazyrich.transfer.analysis import analyse
+from lazyrich.transfer.cluster import local_cluster
 from lazyrich.transfer.diagram import PhaseDiagram
 from lazyrich.transfer.sweep import Grid, Sweep, plan_points, plan_targets
 from tests.conftest import assert_one_line_error, run_command
@@ -482,6 +484,24 @@ def test_reproduce_writes_a_page_and_keeps_what_it_did(tmp_path, monkeypatch):
     again = run_command(*words, "--json")
     assert again.status == 0
     assert json.loads(again.out)["claims"] == content["claims"]
+
+
+def test_reproduce_starts_its_processes_once(tmp_path, monkeypatch):
+    started = []
+
+    def counted(processes, announce):
+        started.append(processes)
+        return local_cluster(processes, announce)
+
+    monkeypatch.setattr(cluster, "local_cluster", counted)
+    words = ("reproduce", "M6", "M2", "--quick", "--workers", "2", "--results", tmp_path / "gallery")
+    finished = run_command(*words)
+    assert finished.status == 0 and "M2: holds" in finished.out and "M6: holds" in finished.out
+    assert len(started) == 1 and finished.err.count("dashboard") <= 1
+    again = run_command(*words)
+    assert again.out == finished.out and len(started) == 1  # where nothing is computed, none is started
+    stores = [path.parent for path in tmp_path.rglob("study.json")]
+    assert len(stores) == 2 and all(list((store / "cells").iterdir()) for store in stores)
 
 
 def test_studies_are_found_beside_an_installed_package(tmp_path):

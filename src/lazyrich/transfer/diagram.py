@@ -19,6 +19,7 @@ from lazyrich.problem.matrix import MatrixProblem
 from lazyrich.provenance import provenance
 from lazyrich.trajectory import plain
 from lazyrich.transfer.cells import code_version, file_hash
+from lazyrich.transfer.cluster import Workers
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.store import ResultStore
 from lazyrich.transfer.sweep import column, save_table
@@ -179,7 +180,7 @@ def phase_diagram(
     folder: str | Path,
     *,
     name: str = "diagram",
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     scheduler: str | None = None,
     progress: Callable[[int, int], object] | None = None,
     announce: Callable[[str], object] | None = None,
