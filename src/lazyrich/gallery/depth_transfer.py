@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrich.gallery.claim import Check, Claim, Judgement, Number, Results, Source
+from lazyrich.gallery.claim import Check, Claim, Judgement, Number, Results, Source, drawn
 from lazyrich.gallery.depth_classes import RULES
 from lazyrich.gallery.reading import (
     best_point,
@@ -24,27 +24,11 @@ from lazyrich.gallery.work import Work
 from lazyrich.transfer.figures import plot_best_rates, plot_losses
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from lazyrich.transfer.analysis import Analysis
 
 _BLOCKS = "network.blocks"
 # What a carried rate may cost, in nats of the loss: a tenth of the loss.
 _CHEAP, _CHEAP_REASON = 0.1, "a tenth of the loss, a fifteenth of what muP for width only loses from 8 to 64 blocks"
-
-
-def _losses(name: str):
-    def draw(results: Results) -> Figure:
-        return plot_losses(results[name])
-
-    return draw
-
-
-def _rates(name: str):
-    def draw(results: Results) -> Figure:
-        return plot_best_rates(results[name])
-
-    return draw
 
 
 def _carried(analysis: Analysis, name: str, essential: bool = True, **fixed: Any) -> Check:
@@ -275,14 +259,14 @@ CLAIMS = (
             ),
         ),
         judge_transfer,
-        _losses("t2-sgd-and-norms.toml"),
+        drawn(plot_losses, "t2-sgd-and-norms.toml"),
     ),
     Claim(
         "T3",
         "The ODE parametrization learns features but transfers worse and ends at a higher loss at large depth.",
         (Source("t3-schemes-over-depth.toml", _SCHEMES),),
         judge_ode,
-        _losses("t3-schemes-over-depth.toml"),
+        drawn(plot_losses, "t3-schemes-over-depth.toml"),
     ),
     Claim(
         "T5",
@@ -293,7 +277,7 @@ CLAIMS = (
             ),
         ),
         judge_nonlinearities,
-        _losses("t5-nonlinearities.toml"),
+        drawn(plot_losses, "t5-nonlinearities.toml"),
     ),
     Claim(
         "T6",
@@ -303,14 +287,14 @@ CLAIMS = (
             Source("t6-second-order.py", works=second_orders),
         ),
         judge_two_layer_blocks,
-        _losses("t6-two-layer-blocks.toml"),
+        drawn(plot_losses, "t6-two-layer-blocks.toml"),
     ),
     Claim(
         "T7",
         "With branches of 1/sqrt(depth) Adam's rate must fall as 1/sqrt(depth) too.",
         (Source("t3-schemes-over-depth.toml", _SCHEMES),),
         judge_scaled_rate,
-        _rates("t3-schemes-over-depth.toml"),
+        drawn(plot_best_rates, "t3-schemes-over-depth.toml"),
     ),
     Claim(
         "T9",
@@ -326,7 +310,7 @@ CLAIMS = (
             ),
         ),
         judge_order,
-        _losses("t9-width-and-depth.toml"),
+        drawn(plot_losses, "t9-width-and-depth.toml"),
     ),
     Claim(
         "T10",
@@ -336,6 +320,6 @@ CLAIMS = (
             Source("t10-training-time.toml", _small(8, 13) | {"training.steps": 81, "transfer.at": [20, 40, 80]}),
         ),
         judge_schedules,
-        _losses("t10-schedules.toml"),
+        drawn(plot_losses, "t10-schedules.toml"),
     ),
 )
