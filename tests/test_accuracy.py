@@ -178,12 +178,13 @@ def test_accuracy_of_trained_networks_is_that_of_their_outputs():
 
 def first_outputs(problem, seed, inputs):
     """Outputs of a network of the simulation at its start, from its weights."""
-    from lazyrich.simulation import linear
+    from lazyrich.simulation import linear, linear_program
+    from lazyrich.simulation.precision import double_precision
 
     form, numbers = linear._take_apart(problem, False)
-    with linear.double_precision():
+    with double_precision():
         first, block, last = [
-            np.asarray(w)[0] for w in linear._draw_weights(form, numbers, np.array([seed], np.uint32))
+            np.asarray(w)[0] for w in linear_program._draw_weights(form, numbers, np.array([seed], np.uint32))
         ]
     width, dimension = first.shape
     hidden = block @ first @ (inputs @ dataset_basis(problem.data)[1]).T / np.sqrt(dimension * width)

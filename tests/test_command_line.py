@@ -130,7 +130,14 @@ def test_data_sets_have_no_test_loss(write_problem: Callable[..., Path], tmp_pat
     assert predicted["test_loss"] is trained["test_loss"] is trained["test_loss_sem"] is None
     assert len(predicted["train_loss"]) == len(trained["train_loss"]) == len(trained["train_loss_sem"]) == 6
     table = " ".join(run_command("predict", path).out.split())
-    assert "training loss" in table and "test loss" not in table and "own units" in table
+    assert "training loss" in table and "test loss" not in table
+    assert re.search(r"own units: root mean squared error [\d.]+ at step 5$", table)
+    of_data |= {"data.dimension": None, "data.samples": None}
+    # results are fewer than steps in both
+    of_flow = {"training.mode": '"flow"', "training.horizon": "0.5", "training.steps": None}
+    assert run_command("predict", write_problem(of_data | of_flow)).out.rstrip().endswith(" at time 0.5")
+    in_strides = {"training.steps": "600", "training.tolerance": "0.1"}
+    assert run_command("predict", write_problem(of_data | in_strides)).out.rstrip().endswith(" at step 599")
 
 
 def test_tables(write_problem: Callable[..., Path]) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from lazyrich.errors import LazyrichError
 from lazyrich.transfer.cells import Cell
+from lazyrich.transfer.cluster import Workers
 from lazyrich.transfer.engine import execute_task, run_cells
 from lazyrich.transfer.store import ResultStore
 
@@ -228,6 +229,25 @@ def test_two_processes_over_tcp_give_the_bits_of_one(tmp_path: Path, marks: Path
     assert not any(psutil.pid_exists(int(result["process"])) for result in addresses)
 
 
+def test_processes_are_lent_to_one_call_after_the_other(store: ResultStore) -> None:
+    said: list[str] = []
+
+    def run(numbers: range) -> list[int]:
+        cells = [Work(n, seconds=0.3, does="address") for n in numbers]
+        return [int(each["process"]) for each in run_cells(cells, store, workers=lent, announce=said.append)]
+
+    before = psutil.Process().children(recursive=True)
+    with Workers(2) as lent:
+        assert run(range(0)) == [] and psutil.Process().children(recursive=True) == before  # nothing to do
+        (first,) = run(range(1))
+        others = run(range(1, 21))  # those that are added start while the first one works
+        assert len(set(others)) == 2 and first in others
+        (last,) = run(range(21, 22))
+        assert last in others
+    assert not any(psutil.pid_exists(process) for process in others)
+    assert len(said) <= 1  # the dashboard's link, where there is a dashboard
+
+
 def test_a_worker_that_is_killed_loses_nothing(store: ResultStore, marks: Path) -> None:
     killed: set[int] = set()
 
@@ -326,6 +346,21 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_finished(tmp_path: Path, ma
     assert stored(folder) >= (20 if moment == "while it works" else 0)
     psutil.wait_procs(children, timeout=5)
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+def test_ctrl_c_between_two_calls_ends_the_processes_that_are_lent(tmp_path: Path) -> None:
+    code = (
+        "def spawned(): return sum('spawn_main' in ' '.join(c.cmdline()) for c in psutil.Process().children(True))\n"
+        "try:\n"
+        "    with Workers(2) as lent:\n"
+        "        run_cells([Work(n) for n in range(2)], ResultStore(Path(sys.argv[1]), 'study'), workers=lent)\n"
+        "        print(spawned(), flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt: print(spawned(), flush=True)"  # not only because this process ends
+    )
+    driver = drive(code, tmp_path / "results")
+    wait_for_line(driver, 2)
+    os.killpg(driver.pid, signal.SIGINT)
+    assert driver.communicate(timeout=30) == ("0\n", "")
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import sys
 
 import numpy as np
@@ -19,7 +20,7 @@ from lazyrich.theory.deep_linear.checks import residual
 from lazyrich.theory.deep_linear.flow import Unsettled, solve_flow
 from lazyrich.theory.deep_linear.flow_limit import flow_limit, flow_memory, flow_times, spread_rule
 from lazyrich.theory.deep_linear.quadrature import Measure, data_measure
-from lazyrich.trajectory import Interrupted
+from lazyrich.trajectory import Interrupted, Outcome
 from tests.conftest import assert_one_line_error, run_command
 
 INF = math.inf
@@ -398,13 +399,24 @@ def test_a_prediction_is_read_between_its_nodes():
     np.testing.assert_allclose(read.test_loss, fine.test_loss, rtol=1e-3)
 
 
-def test_networks_diverge_as_an_outcome():
-    problem = flow_problem(dict(width=20, blocks=0), power_law(), horizon=1e3, steps=30, nodes=17)
+def test_networks_diverge_as_an_outcome(write_problem, tmp_path):
+    problem = flow_problem(dict(width=20, blocks=0), power_law(), horizon=20.0, steps=30, nodes=17)
     trained = lazyrich.train(problem, 2)
     assert trained.outcome.kind == "diverged"
     assert np.isfinite(trained.train_loss[trained.outcome.step - 1]) and np.isnan(
         trained.train_loss[trained.outcome.step]
     )
+    # the rate is horizon / steps: what is said helps
+    assert str(trained.outcome) == f"diverged at time {trained.times[trained.outcome.step]:.4g}; take more steps"
+    assert lazyrich.train(problem.with_values({"training.steps": 600}), 2).outcome == Outcome()
+    trained.save(tmp_path / "flow.nc")
+    assert lazyrich.load(tmp_path / "flow.nc").outcome == trained.outcome
+    path = write_problem(flow_tables(horizon="90.0", steps="30"))
+    for words in (("train", path, "--seeds", "2"), ("compare", path, "--seeds", "2")):
+        done = run_command(*words)
+        assert done.status == 0, done.err
+        said = " ".join(done.out.split())
+        assert re.search(r"diverged at time \d+; take more steps", said) and "learning rate" not in said
 
 
 def test_interrupted_networks_are_read_at_times_too(monkeypatch):

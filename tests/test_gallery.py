@@ -17,14 +17,16 @@ import pytest
 
 import lazyrich
 from lazyrich.gallery import deep_linear as deep
-from lazyrich.gallery import depth, two_layer
+from lazyrich.gallery import depth_classes, depth_transfer, two_layer
 from lazyrich.gallery.claim import Check, Judgement, Number
 from lazyrich.gallery.registry import CLAIMS
 from lazyrich.gallery.studies import load_changed, studies_folder
 from lazyrich.gallery.work import Work, packed, unpacked
 from lazyrich.problem.files import TrainedStudy
 from lazyrich.theory.deep_linear.exponent import Exponent, expected_exponents
+from lazyrich.transfer import cluster
 from lazyrich.transfer.analysis import analyse
+from lazyrich.transfer.cluster import local_cluster
 from lazyrich.transfer.diagram import PhaseDiagram
 from lazyrich.transfer.sweep import Grid, Sweep, plan_points, plan_targets
 from tests.conftest import assert_one_line_error, run_command
@@ -157,11 +159,11 @@ def test_schemes_over_depth():
         }
 
     expected = found({"sqrt-depth": -0.5, "ode": -0.6}, {"ode": -0.5})
-    assert depth.judge_ode(expected).verdict == "holds"
-    assert depth.judge_scaled_rate(expected).verdict == "holds"
-    assert depth.judge_ode(found({}, {"ode": -0.5})).verdict == "holds with conditions"
-    assert depth.judge_ode(found({}, {"ode": -2.0})).verdict == "does not hold"
-    assert depth.judge_scaled_rate(found({}, {})).verdict == "does not hold"
+    assert depth_transfer.judge_ode(expected).verdict == "holds"
+    assert depth_transfer.judge_scaled_rate(expected).verdict == "holds"
+    assert depth_transfer.judge_ode(found({}, {"ode": -0.5})).verdict == "holds with conditions"
+    assert depth_transfer.judge_ode(found({}, {"ode": -2.0})).verdict == "does not hold"
+    assert depth_transfer.judge_scaled_rate(found({}, {})).verdict == "does not hold"
 
 
 def test_transfer_over_depth():
@@ -181,7 +183,7 @@ def test_transfer_over_depth():
             away = math.log2(point["multiplier"] / 0.6) - multiplier * math.log2(point["blocks"] / 8)
             return -1.0 + 0.3 * away**2
 
-        return depth.judge_transfer({name: analysis(name, best(name), floor=floor) for name in names}).verdict
+        return depth_transfer.judge_transfer({name: analysis(name, best(name), floor=floor) for name in names}).verdict
 
     assert verdict(0.0) == "holds"
     assert verdict(-0.6) == "does not hold"
@@ -193,7 +195,7 @@ def test_nonlinearities():
 
     def verdict(**floors):
         found = analysis(name, lambda p: middle(name), floor=lambda p: floors.get(p["nonlinearity"], 0.0))
-        return depth.judge_nonlinearities({name: found}).verdict
+        return depth_transfer.judge_nonlinearities({name: found}).verdict
 
     assert verdict(abs=-0.5) == "holds"
     assert verdict(abs=0.5) == "does not hold"
@@ -210,7 +212,7 @@ def test_two_layer_blocks():
     def verdict(drift, tanh):
         transfer = analysis(name, lambda p: middle(name) + drift * math.log2(p["blocks"] / 8))
         second = [slopes_result((-0.24, -0.12, 0.01)), slopes_result(tanh)]
-        return depth.judge_two_layer_blocks({name: transfer, "t6-second-order.py": second}).verdict
+        return depth_transfer.judge_two_layer_blocks({name: transfer, "t6-second-order.py": second}).verdict
 
     assert verdict(-1.0, (-0.5, -0.25, 0.0)) == "holds"
     assert verdict(0.0, (-0.5, -0.25, 0.0)) == "holds with conditions"
@@ -225,7 +227,7 @@ def test_order_of_limits():
             narrow = 16 / point["width"]
             return -0.5 + narrow - 0.1 * (1 - 16 / point["blocks"]) * (1 + mixed * narrow)
 
-        return depth.judge_order({name: analysis(name, lambda p: -4.0, seeds=12, floor=floor)}).verdict
+        return depth_transfer.judge_order({name: analysis(name, lambda p: -4.0, seeds=12, floor=floor)}).verdict
 
     assert verdict(0.0) == "holds"
     assert verdict(12.0) == "does not hold"
@@ -239,7 +241,7 @@ def test_schedules():
             moves = cosine if point.get("schedule") == "cosine" else 0.0
             return -3.0 + moves * math.log2(point["blocks"] / 8)
 
-        return depth.judge_schedules({name: analysis(name, best) for name in names}).verdict
+        return depth_transfer.judge_schedules({name: analysis(name, best) for name in names}).verdict
 
     assert verdict(0.0) == "holds"
     assert verdict(-1.0) == "does not hold"
@@ -317,7 +319,7 @@ def test_classes():
     theory = np.array(["feature learning, diverse", "feature learning, redundant", "unstable"])
 
     def verdict(measured):
-        return depth.judge_classes(
+        return depth_classes.judge_classes(
             {"t1": [{"points": points, "theory": theory, "measured": np.array(measured)}]}
         ).verdict
 
@@ -331,7 +333,7 @@ def test_diversity():
     def verdict(trained):
         initial = [[0.0, 0.03], [-0.5, 0.03], [-1.0, 0.03]]
         each = {"alpha": np.array([0.5, 0.75, 1.0]), "initial": np.array(initial), "trained": np.array(trained)}
-        return depth.judge_diversity({"t4": [each]}).verdict
+        return depth_classes.judge_diversity({"t4": [each]}).verdict
 
     assert verdict([[0.02, 0.05], [-0.5, 0.05], [-0.9, 0.05]]) == "holds"
     assert verdict([[0.02, 0.05], [0.0, 0.05], [-0.9, 0.05]]) == "does not hold"
@@ -346,7 +348,7 @@ def test_pre_norm():
             return {"correlation": curve + noise, "norm": np.array([1.0, growth]) + noise, "kernel": curve,
                     "kernel_norm": np.array([1.0, 9.0]), "printed": np.array([0.5, 0.2])}  # fmt: skip
 
-        return depth.judge_pre_norm({"t8": [stack(plain_end), stack(subtracted_end)]}).verdict
+        return depth_classes.judge_pre_norm({"t8": [stack(plain_end), stack(subtracted_end)]}).verdict
 
     assert verdict(0.66, 0.37) == "holds with conditions"
     assert verdict(0.3, 0.3) == "holds"
@@ -358,7 +360,7 @@ def test_linear_limit():
     def verdict(gap, equation):
         each = {"limit": 0.13, "equation": equation, "losses": np.array([0.12, 0.1305]), "widths": np.array([64, 256]),
                 "gap": np.array([0.3, gap]), "sem": np.array([0.01, 0.01])}  # fmt: skip
-        return depth.judge_limit({"t11": [each] * 3}).verdict
+        return depth_classes.judge_limit({"t11": [each] * 3}).verdict
 
     assert verdict(0.05, 0.13) == "holds"
     assert verdict(0.5, 0.13) == "does not hold"
@@ -482,6 +484,24 @@ def test_reproduce_writes_a_page_and_keeps_what_it_did(tmp_path, monkeypatch):
     again = run_command(*words, "--json")
     assert again.status == 0
     assert json.loads(again.out)["claims"] == content["claims"]
+
+
+def test_reproduce_starts_its_processes_once(tmp_path, monkeypatch):
+    started = []
+
+    def counted(processes, announce):
+        started.append(processes)
+        return local_cluster(processes, announce)
+
+    monkeypatch.setattr(cluster, "local_cluster", counted)
+    words = ("reproduce", "M6", "M2", "--quick", "--workers", "2", "--results", tmp_path / "gallery")
+    finished = run_command(*words)
+    assert finished.status == 0 and "M2: holds" in finished.out and "M6: holds" in finished.out
+    assert len(started) == 1 and finished.err.count("dashboard") <= 1
+    again = run_command(*words)
+    assert again.out == finished.out and len(started) == 1  # where nothing is computed, none is started
+    stores = [path.parent for path in tmp_path.rglob("study.json")]
+    assert len(stores) == 2 and all(list((store / "cells").iterdir()) for store in stores)
 
 
 def test_studies_are_found_beside_an_installed_package(tmp_path):

@@ -591,6 +591,20 @@ def test_rates_above_stability_diverge(rate: float) -> None:
     assert run.to_json()["outcome"] == "diverged" and run.to_json()["step"] == run.outcome.step
 
 
+def test_flow_that_ends_before_its_horizon_says_when() -> None:
+    import jax.numpy as jnp
+
+    def quartic(product: Any) -> Any:  # falls without bound, and is at minus infinity after a finite time
+        return -jnp.sum(product**4)
+
+    own = problem((4, 4), {"cost": "custom"}, {"width": 4, "threshold": 0.5}, horizon=1.0)
+    run = lazyrich.two_layer(own, cost=quartic)
+    last, end = run.data["time"].values[-1], run.outcome.time
+    assert end is not None and 0 < last < end < 0.3 and run.steps[-1] + 1 == run.outcome.step
+    assert str(run.outcome) == f"diverged at time {end:.4g}; shorten the horizon"
+    assert lazyrich.two_layer(own.with_values({"training.horizon": last}), cost=quartic).outcome.kind == "finished"
+
+
 def test_a_custom_cost_is_the_built_in_one(tmp_path: Path) -> None:
     import jax.numpy as jnp
 

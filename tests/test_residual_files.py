@@ -70,7 +70,11 @@ ALL_DIGITS = {"data.classes": "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"}
         ({"data.kind": '"gaussian"'}, ["data.kind: unknown kind 'gaussian'; choose one of 'dataset', 'teacher'"]),
         (DATASET, ["data.classes: missing, and cross-entropy needs them"]),
         (DATASET | {"data.classes": "[0, 1]"}, ["data.classes: 1437 samples belong to none of the 2 classes"]),
-        (DATASET | ALL_DIGITS | {"data.test_fraction": "0.0001"}, ["data.test_fraction", "a part without samples"]),
+        (
+            DATASET | ALL_DIGITS | {"data.test_fraction": "0.0001"},
+            ["digits: test_fraction = 0.0001 holds out 0 of 1797"],
+        ),
+        (DATASET | ALL_DIGITS | {"data.test_fraction": "0.9999"}, ["holds out 1797 of 1797", "and one to train on"]),
         (
             DATASET | ALL_DIGITS | {"data.test_fraction": "0.5", "training.batch": "900"},
             ["training.batch: 900 are more than the 899 training samples"],

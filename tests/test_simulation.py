@@ -16,8 +16,9 @@ from lazyrich.errors import LazyrichError
 from lazyrich.problem import GaussianData, Network, PowerLawData, Problem, SpectrumData, Training, dataset
 from lazyrich.problem.datasets import load_data
 from lazyrich.problem.spectrum import find_modes
-from lazyrich.simulation import linear
+from lazyrich.simulation import linear, linear_program
 from lazyrich.simulation.linear import BatchResult, required_memory, run_networks
+from lazyrich.simulation.precision import double_precision
 
 # Rounding. Measured: 1e-15 against the gradient, no difference between batchings.
 SAME = 1e-12
@@ -66,9 +67,9 @@ def run(problem: Problem, seeds: list[int], kernels: bool = False, **options: An
 def drawn(problem: Problem, seed: int, step: int = 0) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Initial weights, inputs (P, D) and label noise (P, C) of a network."""
     form, numbers = linear._take_apart(problem, False)
-    with linear.double_precision():
-        weights = linear._draw_weights(form, numbers, np.array([seed], dtype=np.uint32))
-        inputs, noise = linear._draw_samples(form, numbers, np.uint32(seed), step)
+    with double_precision():
+        weights = linear_program._draw_weights(form, numbers, np.array([seed], dtype=np.uint32))
+        inputs, noise = linear_program._draw_samples(form, numbers, np.uint32(seed), step)
     return [np.asarray(layer)[0] for layer in weights], np.asarray(inputs), np.asarray(noise).T
 
 
@@ -98,7 +99,7 @@ def train_by_gradient(problem: Problem, weights: list[Any], loss_at: Any) -> lis
         return h @ weights[-1].T / (gamma(problem, d) * math.sqrt(n))
 
     history, buffers = [], [np.zeros_like(layer) for layer in weights]
-    with linear.double_precision():
+    with double_precision():
         for step in range(training.steps):
             history.append(weights)
             loss = loss_at(step)

@@ -71,7 +71,9 @@ def original_units(trajectory: Trajectory) -> str:
         return ""
     last = int(reached[-1])
     error = np.sqrt(np.mean(by_output[last] * trajectory.data["target_std"].values ** 2))
-    return f"in the targets' own units: root mean squared error {error:.4g} at step {last}"
+    times = trajectory.times
+    when = f"step {trajectory.steps[last]}" if times is None else f"time {number(times[last])}"
+    return f"in the targets' own units: root mean squared error {error:.4g} at {when}"
 
 
 def comparison_table(comparisons: Sequence[Comparison]) -> Table:

@@ -35,18 +35,25 @@ class Outcome:
         The first step without a result, unless finished.
     layer : int or None
         Where numbers first stopped being finite, if that was seen: 0 is the input layer, l a block, L + 1 the output.
+    time : float or None
+        Of gradient flow, the time of that step, in units of rate x steps.
+    remedy : str
+        What to change where it diverged.
     """
 
     kind: Literal["finished", "diverged", "interrupted"] = "finished"
     step: int | None = None
     layer: int | None = None
+    time: float | None = None
+    remedy: str = "lower the learning rate"
 
     def __str__(self) -> str:
         if self.kind == "finished":
             return "finished"
-        advice = "; lower the learning rate" if self.kind == "diverged" else ""
+        advice = f"; {self.remedy}" if self.kind == "diverged" else ""
+        when = f"step {self.step}" if self.time is None else f"time {self.time:.4g}"
         place = "" if self.layer is None else f" in layer {self.layer}"
-        return f"{self.kind} at step {self.step}{place}{advice}"
+        return f"{self.kind} at {when}{place}{advice}"
 
 
 class Interrupted(KeyboardInterrupt):

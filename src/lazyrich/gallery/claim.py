@@ -165,3 +165,8 @@ class Claim:
     sources: tuple[Source, ...]
     judge: Callable[[Results], Judgement]
     draw: Callable[[Results], Figure]
+
+
+def drawn(plot: Callable[[Any], Figure], study: str) -> Callable[[Results], Figure]:
+    """What draws a claim whose figure is that of one of its studies."""
+    return lambda results: plot(results[study])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lazyrich.gallery.claim import Check, Claim, Judgement, Number, Results, Source
+from lazyrich.gallery.claim import Check, Claim, Judgement, Number, Results, Source, drawn
 from lazyrich.gallery.reading import at, drift_number, farthest, log_ratio, mean_number, trend, with_error
 from lazyrich.gallery.work import Work
 from lazyrich.plots import COLOURS, MARKERS, finish, one_panel, plot_comparisons, plot_exponents
@@ -23,13 +23,6 @@ _FINITE = (
     "fluctuates by some percent; a theory that is off by a fifth is noticed"
 )
 _SIGN = "the sign is the claim"
-
-
-def _compared(name: str):
-    def draw(results: Results) -> Figure:
-        return plot_comparisons(results[name])
-
-    return draw
 
 
 def judge_agreement(results: Results) -> Judgement:
@@ -314,13 +307,6 @@ def draw_cost(results: Results) -> Figure:
     return figure
 
 
-def _losses(name: str):
-    def draw(results: Results) -> Figure:
-        return plot_losses(results[name])
-
-    return draw
-
-
 _FEWER = {"compare.seeds": 6}
 
 CLAIMS = (
@@ -337,14 +323,14 @@ CLAIMS = (
             ),
         ),
         judge_agreement,
-        _compared("d1-full-batch.toml"),
+        drawn(plot_comparisons, "d1-full-batch.toml"),
     ),
     Claim(
         "D2",
         "At one rate, wider networks train at least as fast in muP, and more slowly in NTK.",
         (Source("d2-width-at-fixed-rate.toml", _FEWER),),
         judge_width,
-        _compared("d2-width-at-fixed-rate.toml"),
+        drawn(plot_comparisons, "d2-width-at-fixed-rate.toml"),
     ),
     Claim(
         "D3",
@@ -362,21 +348,21 @@ CLAIMS = (
             ),
         ),
         judge_rate_over_width,
-        _losses("d3-checked-by-training.toml"),
+        drawn(plot_losses, "d3-checked-by-training.toml"),
     ),
     Claim(
         "D4",
         "More data, repeated at each step, hardly changes the test loss early and changes it much late.",
         (Source("d4-repeated-data.toml", _FEWER | {"compare.axes": {"data.samples": [100, 400, 1600]}}),),
         judge_repeated_data,
-        _compared("d4-repeated-data.toml"),
+        drawn(plot_comparisons, "d4-repeated-data.toml"),
     ),
     Claim(
         "D5",
         "Online, a larger batch speeds convergence and a larger width lowers the test loss.",
         (Source("d5-online.toml", _FEWER),),
         judge_online,
-        _compared("d5-online.toml"),
+        drawn(plot_comparisons, "d5-online.toml"),
     ),
     Claim(
         "D6",
@@ -386,7 +372,7 @@ CLAIMS = (
             Source("d6-constant-branch.toml", {"transfer.refine": 1}),
         ),
         judge_depth,
-        lambda results: plot_best_rates(results["d6-rate-over-depth.toml"]),
+        drawn(plot_best_rates, "d6-rate-over-depth.toml"),
     ),
     Claim(
         "D7",
@@ -396,7 +382,7 @@ CLAIMS = (
             Source("d7-initial-kernel", works=initial_kernels),
         ),
         judge_rich_and_deep,
-        _compared("d7-deep-and-rich.toml"),
+        drawn(plot_comparisons, "d7-deep-and-rich.toml"),
     ),
     Claim(
         "D8",
@@ -404,7 +390,7 @@ CLAIMS = (
         "t^(-W beta/(1+(W-1) beta)) for beta < 1.",
         (Source("d8-lazy-and-rich.toml"), Source("d8-exponents.toml")),
         judge_power_laws,
-        lambda results: plot_exponents(results["d8-exponents.toml"]),
+        drawn(plot_exponents, "d8-exponents.toml"),
     ),
     Claim(
         "D9",

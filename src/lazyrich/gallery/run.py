@@ -24,6 +24,7 @@ from lazyrich.storage import cannot_write, write_whole
 from lazyrich.theory.deep_linear.exponent import read_exponent
 from lazyrich.trajectory import plain
 from lazyrich.transfer.analysis import analyse
+from lazyrich.transfer.cluster import Workers
 from lazyrich.transfer.diagram import phase_diagram
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.store import ResultStore
@@ -121,7 +122,7 @@ def reproduce(
     folder : str or Path
         Where the page and, in ``quick`` or ``full``, every finished cell are kept.
     workers, scheduler, announce
-        See :func:`lazyrich.transfer.engine.run_cells`.
+        See :func:`lazyrich.transfer.engine.run_cells`. Local processes are started once, for all studies.
     progress : callable, optional
         Called with a study's name; gives what to call with cells done and cells in all.
 
@@ -142,17 +143,18 @@ def reproduce(
     except OSError as error:
         raise cannot_write(cells, error) from None
     finished: list[Finished] = []
-    for claim in claims:
-        results, seconds = {}, 0.0
-        for source in claim.sources:
-            bar = progress(f"{claim.id} {source.name}") if progress else None
-            # one store each, shared by all claims that rest on the study
-            place = cells / source.name.replace(".", "-")
-            options = {"workers": workers, "scheduler": scheduler, "progress": bar, "announce": announce}
-            results[source.name], spent = run_source(source, place, quick, **options)
-            seconds += spent
-        finished.append(Finished(claim, claim.judge(results), seconds, _picture(claim.draw(results))))
-        write_gallery(finished, folder, quick, claims)
+    with Workers(workers) as shared:
+        for claim in claims:
+            results, seconds = {}, 0.0
+            for source in claim.sources:
+                bar = progress(f"{claim.id} {source.name}") if progress else None
+                # one store each, shared by all claims that rest on the study
+                place = cells / source.name.replace(".", "-")
+                options = {"workers": shared, "scheduler": scheduler, "progress": bar, "announce": announce}
+                results[source.name], spent = run_source(source, place, quick, **options)
+                seconds += spent
+            finished.append(Finished(claim, claim.judge(results), seconds, _picture(claim.draw(results))))
+            write_gallery(finished, folder, quick, claims)
     return finished
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lazyrich.gallery.claim import Check, Claim, Judgement, Number, Results, Source
+from lazyrich.gallery.claim import Check, Claim, Judgement, Number, Results, Source, drawn
 from lazyrich.gallery.reading import mean_number
 from lazyrich.gallery.studies import load_changed
 from lazyrich.gallery.work import Work, unpacked
@@ -155,13 +155,6 @@ def judge_phases(results: Results) -> Judgement:
         ],
         [thin],
     )
-
-
-def _diagram(name: str):
-    def draw(results: Results) -> Figure:
-        return plot_phase_diagram(results[name])
-
-    return draw
 
 
 def judge_saddles(results: Results) -> Judgement:
@@ -347,7 +340,7 @@ CLAIMS = (
             ),
         ),
         judge_phases,
-        _diagram("m3-phase-diagram.toml"),
+        drawn(plot_phase_diagram, "m3-phase-diagram.toml"),
     ),
     Claim(
         "M4",
@@ -387,6 +380,6 @@ CLAIMS = (
         "With noise, mixed dynamics find the low rank and lazy dynamics do not.",
         (Source("m8-low-rank-bias.toml", {"diagram.axes": {_THRESHOLD: [0.001, 0.1, 10.0]}, "diagram.by": "network"}),),
         judge_low_rank,
-        _diagram("m8-low-rank-bias.toml"),
+        drawn(plot_phase_diagram, "m8-low-rank-bias.toml"),
     ),
 )

@@ -15,7 +15,7 @@ import numpy as np
 
 from lazyrich.comparison import Comparison, compare
 from lazyrich.trajectory import Trajectory
-from lazyrich.transfer.cells import code_version
+from lazyrich.transfer.cells import code_version, content_key
 
 Arrays = dict[str, np.ndarray]
 
@@ -29,8 +29,7 @@ class Work:
 
     def key(self) -> str:
         """A name for the result: a hash of everything that decides it, the code's version included."""
-        content = json.dumps({**asdict(self), "code": code_version(), "works": _version_of_works()}, sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
+        return content_key({**asdict(self), "code": code_version(), "works": _version_of_works()})
 
     def execute(self) -> Arrays:
         """Do the work; what the function gives, and the ``seconds`` that it took."""

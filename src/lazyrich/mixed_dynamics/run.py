@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,6 +117,10 @@ def two_layer(
         outcome = Outcome("diverged", recorder.diverged)
     elif interrupted is not None:
         outcome = Outcome("interrupted", interrupted)
+    if outcome.step is not None and problem.training.horizon is not None:
+        # no step is too large there: beyond that time there is no flow
+        when = float(times[min(outcome.step, len(times) - 1)])
+        outcome = replace(outcome, time=when, remedy="shorten the horizon")
     trajectory = Trajectory(
         data=data,
         problem=problem,

@@ -119,7 +119,9 @@ def _load(request: _Request) -> LoadedData:
     inputs, targets = np.column_stack(list(features.values())), np.column_stack(list(outputs.values()))
     classified = data.classes is not None and len(data.classes) > 1
     labels = np.where(targets.any(axis=1), targets.argmax(axis=1), -1) if classified else None
-    kept, held_out = _split(source, rows, data.held_out)
+    # raw bits: the one stream that NumPy promises to keep
+    order = np.argsort(np.random.PCG64(0).random_raw(rows), kind="stable")
+    kept, held_out = split_rows(source, order, data.held_out or 0.0, least=2)  # one row has no variance
     test_inputs, test_targets = inputs[held_out], targets[held_out]
     inputs, targets = inputs[kept], targets[kept]
     varies = _varying(inputs)
@@ -149,14 +151,30 @@ def _load(request: _Request) -> LoadedData:
     )
 
 
-def _split(source: str, rows: int, fraction: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that are trained on and rows that are held out, each in their own order."""
-    count = 0 if fraction is None else round(fraction * rows)
-    if fraction is not None and not 1 <= count <= rows - 2:
+def split_rows(source: str, order: np.ndarray, fraction: float, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that are trained on and rows that are held out, each in their own order.
+
+    Parameters
+    ----------
+    source : str
+        The data set's name or path, for errors.
+    order : ndarray of int, shape (rows,)
+        All rows, shuffled: the first of them are held out.
+    fraction : float
+        ``data.test_fraction``; 0 holds nothing out.
+    least : int
+        Rows without which there is no training, 1 or 2.
+
+    Raises
+    ------
+    LazyrichError
+        If nothing is held out of a positive fraction, or too little is left.
+    """
+    rows = len(order)
+    count = round(fraction * rows)
+    if fraction > 0 and not 1 <= count <= rows - least:
         what = f"test_fraction = {fraction} holds out {count} of {rows} samples"
-        raise LazyrichError(source, what, "leave at least one to test and two to train on")
-    # raw bits: the one stream that NumPy promises to keep
-    order = np.argsort(np.random.PCG64(0).random_raw(rows), kind="stable")
+        raise LazyrichError(source, what, f"leave at least one to test and {('one', 'two')[least - 1]} to train on")
     return np.sort(order[count:]), np.sort(order[:count])
 
 

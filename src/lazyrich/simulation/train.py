@@ -107,16 +107,21 @@ def _train_flow(
 
 
 def _at_times(trained: Trajectory, problem: Problem) -> Trajectory:
-    steps, horizon, step = problem.training.steps, problem.training.horizon or 0.0, trained.outcome.step
+    steps, horizon, outcome = problem.training.steps, problem.training.horizon or 0.0, trained.outcome
     read = np.unique(np.geomspace(1, steps, _FLOW_TIMES).round().astype(int))
     read = np.concatenate([[0], read])
     data = trained.data.isel({name: read for name in ("step", "step_prime") if name in trained.data.dims})
     counted = {name: np.arange(len(read)) for name in ("step", "step_prime") if name in data.dims}
+    times = horizon * read / steps
+    if outcome.step is not None:
+        place = int(np.searchsorted(read, outcome.step))
+        time = float(times[min(place, len(read) - 1)])  # all steps are done where networks are missing
+        outcome = dataclasses.replace(outcome, step=place, time=time, remedy="take more steps")
     return dataclasses.replace(
         trained,
-        data=data.assign_coords(counted).assign_coords(time=("step", horizon * read / steps)),
+        data=data.assign_coords(counted).assign_coords(time=("step", times)),
         problem=problem,
-        outcome=dataclasses.replace(trained.outcome, step=None if step is None else int(np.searchsorted(read, step))),
+        outcome=outcome,
     )
 
 

@@ -57,8 +57,7 @@ class Cell:
 
     def key(self) -> str:
         """A name for the result: a hash of everything that decides it, the code's version included."""
-        content = json.dumps({**asdict(self), "code": code_version()}, sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
+        return content_key({**asdict(self), "code": code_version()})
 
     def execute(self) -> dict[str, np.ndarray]:
         """Do the work.
@@ -81,6 +80,11 @@ class Cell:
             problem = cast(TrainedProblem, study_kind(self.problem).kind(**self.problem))
             result = losses_by_training(problem, self.rates, self.at, self.loss, self.seeds)
         return {**result, "seconds": np.asarray(time.perf_counter() - started)}
+
+
+def content_key(content: dict[str, Any]) -> str:
+    """A name for what these plain values decide."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def data_hash(problem: TrainedProblem) -> str:

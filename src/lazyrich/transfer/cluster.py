@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from threadpoolctl import threadpool_limits
 
@@ -145,6 +145,53 @@ def local_cluster(processes: int, announce: Callable[[str], object] | None) -> I
             with _interrupt_held_back():  # for someone who presses it twice
                 client.close()
                 cluster.close()
+
+
+class Workers:
+    """Processes on this machine: started when first needed, no more than there is work for, ended with the block.
+
+    Parameters
+    ----------
+    most : int, optional
+        1 stands for this process itself. Default: one for each core.
+
+    Raises
+    ------
+    LazyrichError
+        For a number below 1.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        if most is not None and most < 1:
+            raise LazyrichError("--workers", f"{most} is not a number of processes", "give 1 or more")
+        self._most = most
+        self._stack = ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._stack.__exit__(*raised)
+
+    @property
+    def most(self) -> int:
+        """How many there may be."""
+        if self._most is None:
+            from dask.system import CPU_COUNT
+
+            self._most = CPU_COUNT
+        return self._most
+
+    def client(self, cells: int, announce: Callable[[str], object] | None) -> Client:
+        """A client of the processes, of which there are enough for so many cells."""
+        wanted = min(self.most, cells)
+        if self._client is None:
+            self._client = self._stack.enter_context(local_cluster(wanted, announce))
+        cluster = cast("LocalCluster", self._client.cluster)
+        if wanted > len(cluster.worker_spec):
+            cluster.scale(wanted)
+        return self._client
 
 
 def _end_workers(cluster: LocalCluster) -> None:

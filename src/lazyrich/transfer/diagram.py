@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,7 +16,8 @@ from lazyrich.problem.diagram import MatrixStudy, even, whole
 from lazyrich.problem.matrix import MatrixProblem
 from lazyrich.provenance import provenance
 from lazyrich.trajectory import plain
-from lazyrich.transfer.cells import code_version, file_hash
+from lazyrich.transfer.cells import code_version, content_key, file_hash
+from lazyrich.transfer.cluster import Workers
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.store import ResultStore
 from lazyrich.transfer.sweep import column, save_table
@@ -53,8 +52,7 @@ class MatrixCell:
 
     def key(self) -> str:
         """A name for the result: a hash of everything that decides it, the code's version included."""
-        content = json.dumps({**asdict(self), "code": code_version()}, sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
+        return content_key({**asdict(self), "code": code_version()})
 
     def execute(self) -> dict[str, np.ndarray]:
         """Do the work; see :func:`lazyrich.mixed_dynamics.point.measure_point`."""
@@ -179,7 +177,7 @@ def phase_diagram(
     folder: str | Path,
     *,
     name: str = "diagram",
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     scheduler: str | None = None,
     progress: Callable[[int, int], object] | None = None,
     announce: Callable[[str], object] | None = None,

@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from lazyrich.errors import LazyrichError
-from lazyrich.transfer.cluster import connected, local_cluster, one_thread
+from lazyrich.transfer.cluster import Workers, connected, one_thread
 from lazyrich.transfer.store import ResultStore
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run_cells(
     cells: Sequence[CellLike],
     store: ResultStore,
     *,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     scheduler: str | None = None,
     progress: Callable[[int, int], object] | None = None,
     announce: Callable[[str], object] | None = None,
@@ -66,8 +66,9 @@ def run_cells(
     cells : sequence
         Those with the same key are executed once.
     store : ResultStore
-    workers : int, optional
-        Processes on this machine; 1 works in this process. Default: one for each core.
+    workers : int or Workers, optional
+        Processes on this machine; 1 works in this process. Default: one for each core. An open :class:`Workers` lends
+        its processes to one call after the other; else they end with the call.
     scheduler : str, optional
         Address of a Dask cluster to use instead, ``tcp://..`` or ``tls://..`` (with the certificates that Dask is
         configured with).
@@ -87,20 +88,18 @@ def run_cells(
         When a cell refuses its problem, the scheduler does not answer or is lost, a result cannot be written, or a cell
         ends its worker every time; finished cells are kept. Other exceptions of a cell are raised as they are.
     """
-    if workers is not None and workers < 1:
-        raise LazyrichError("--workers", f"{workers} is not a number of processes", "give 1 or more")
-    book = _Book(cells, store, progress)
-    if not book.waiting:
-        return book.results()
     with ExitStack() as stack:
+        local = workers if isinstance(workers, Workers) else stack.enter_context(Workers(workers))
+        book = _Book(cells, store, progress)
+        if not book.waiting:
+            return book.results()
         if scheduler is not None:
             client = stack.enter_context(connected(scheduler))
             _run_on_cluster(client, book, scheduler, announce)
-        elif (processes := workers or _cores()) == 1:
+        elif local.most == 1:
             _run_here(book)
         else:
-            client = stack.enter_context(local_cluster(min(processes, len(book.waiting)), announce))
-            _run_on_cluster(client, book, None, announce)
+            _run_on_cluster(local.client(len(book.waiting), announce), book, None, announce)
     return book.results()
 
 
@@ -140,12 +139,6 @@ class _Book:
         self._done += self._count[key]
         if self.progress is not None:
             self.progress(self._done, len(self._keys))
-
-
-def _cores() -> int:
-    from dask.system import CPU_COUNT
-
-    return CPU_COUNT
 
 
 def _run_here(book: _Book) -> None:

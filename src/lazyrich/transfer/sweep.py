@@ -18,6 +18,7 @@ from lazyrich.problem.files import Judged, TrainedProblem, TrainedStudy, Transfe
 from lazyrich.problem.residual import ResidualProblem
 from lazyrich.storage import write_whole
 from lazyrich.transfer.cells import Cell, data_hash
+from lazyrich.transfer.cluster import Workers
 from lazyrich.transfer.curves import grid_best
 from lazyrich.transfer.engine import run_cells
 from lazyrich.transfer.judging import TITLES, least_counted
@@ -171,7 +172,7 @@ def run_sweep(
     *,
     name: str = "study",
     by: Literal["theory", "training", "both"] | None = None,
-    workers: int | None = None,
+    workers: int | Workers | None = None,
     scheduler: str | None = None,
     progress: Callable[[int, int], object] | None = None,
     announce: Callable[[str], object] | None = None,
@@ -188,7 +189,7 @@ def run_sweep(
         The study's name; a folder belongs to one study.
     by : str, optional
         Overrides ``transfer.by``.
-    workers : int, optional
+    workers : int or Workers, optional
         Local processes; 1 works in this process. Default: all cores.
     scheduler : str, optional
         Address of a Dask cluster to use instead.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lazyrich.errors import LazyrichError
-from lazyrich.problem.datasets import load_data
+from lazyrich.problem.datasets import load_data, split_rows
 from lazyrich.problem.residual import LabelledData, ResidualProblem, TeacherData, check_batch
 
 # What the random numbers of a problem's seed are for.
@@ -88,18 +88,13 @@ def _dataset(problem: ResidualProblem, data: LabelledData, seed: int) -> Samples
             what = f"{strangers} samples belong to none of the {len(data.classes)} classes"
             raise LazyrichError("data.classes", what, "list all classes of the target column, or set loss = 'mse'")
         labels = None if strangers else one_hot.argmax(axis=1)
-    count = len(loaded.inputs)
-    held_out = round(data.test_fraction * count)
-    if data.test_fraction and not 0 < held_out < count:
-        what = f"{data.test_fraction:g} of {count} samples leaves a part without samples"
-        raise LazyrichError("data.test_fraction", what, "change it")
-    order = np.random.default_rng([seed, _HELD_OUT]).permutation(count)
+    order = np.random.default_rng([seed, _HELD_OUT]).permutation(len(loaded.inputs))
+    kept, held_out = split_rows(data.path or str(data.name), order, data.test_fraction, least=1)
 
     def part(chosen: np.ndarray) -> Part:
         return Part(loaded.inputs[chosen], loaded.targets[chosen], None if labels is None else labels[chosen])
 
-    train = part(np.sort(order[held_out:]))
-    return Samples(train, part(np.sort(order[:held_out])) if held_out else None)
+    return Samples(part(kept), part(held_out) if len(held_out) else None)
 
 
 def batch_order(problem: ResidualProblem, network: int, samples: int) -> np.ndarray | None:

@@ -28,6 +28,8 @@ _LONGEST_GROWTH = 1.0
 _ALLOWED, _UNSTABLE = 1.15, 0.1
 # Beyond this rate times eigenvalue (gradient descent is stable up to 2) every step is solved.
 _STEEPEST = 2.0
+# More steps, one rate each, are not even listed: every step is asked for, and refused.
+_MOST_STEPS = 10**7
 # Strides are worth while if both solutions together have fewer nodes than this part of the steps.
 _WORTH_WHILE = 0.6
 
@@ -80,7 +82,7 @@ def strided_curves(
     """
     training, tolerance = problem.training, problem.training.tolerance
     smooth = training.mode in ("full-batch", "population") and not isinstance(training.learning_rate, list)
-    if tolerance is None or not smooth or training.momentum > 0:
+    if tolerance is None or not smooth or training.momentum > 0 or training.steps > _MOST_STEPS:
         return None
     factors = schedule_factors(training.schedule, training.steps, training.warmup or 0)
     if training.warmup is not None and training.warmup < training.steps:
