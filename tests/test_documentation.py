@@ -70,8 +70,11 @@ def test_examples_of_pages_run(page, tmp_path, monkeypatch):
 
 
 def test_long_horizons_page(tmp_path):
-    flow, depth = blocks(ROOT / "docs" / "long-horizons.md", "toml")
+    strides, flow, depth = blocks(ROOT / "docs" / "long-horizons.md", "toml")
     path = tmp_path / "problem.toml"
+    data = 'kind = "power-law"\ndimension = 100\ncapacity = 1.5\nsource = 0.5\nsamples = 200\n'
+    path.write_text(f"[network]\nwidth = 100\nblocks = 0\n[data]\n{data}{strides}")
+    assert lazyrich.predict(lazyrich.load_problem(path)).statistics["step_error"] < 0.01
     path.write_text(flow)
     assert lazyrich.predict(lazyrich.load_problem(path)).data.sizes["step"] == 129
     rest = (
