@@ -103,5 +103,6 @@ def _check_memory(problem: Problem, nodes: int, strides: Strides | None) -> None
         raise LazyrichError(
             "training.steps",
             f"the prediction needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB are free",
-            "set training.tolerance, or reduce steps, outputs or blocks",
+            ("set training.tolerance, or " if problem.training.tolerance is None else "")
+            + "reduce steps, outputs or blocks",
         )
