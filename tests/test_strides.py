@@ -9,6 +9,7 @@ from numpy.polynomial import Polynomial
 import lazyrich
 from lazyrich import DatasetData, GaussianData, LazyrichError, Network, PowerLawData, Problem, Training
 from lazyrich.theory.deep_linear.quadrature import data_measure
+from lazyrich.theory.deep_linear.richardson import largest_relative_error
 from lazyrich.theory.deep_linear.strides import Strides, evaluations, initial_edge, stages, stride_ends
 from lazyrich.transfer.theory_work import losses_by_theory
 
@@ -330,3 +331,9 @@ def test_comparison_is_at_the_steps_that_were_predicted():
 def test_a_tolerance_is_between_0_and_1(tolerance):
     with pytest.raises(LazyrichError, match=r"training.tolerance"):
         GAUSSIAN.with_values({"training.tolerance": tolerance})
+
+
+def test_an_error_that_is_no_number_is_not_passed_over():
+    losses = {"train_loss": np.ones((3, 1)), "train_loss_error": np.full((3, 1), np.nan)}
+    losses |= {"test_loss": np.ones((3, 1)), "test_loss_error": np.full((3, 1), 0.1)}
+    assert np.isnan(largest_relative_error(losses, on_samples=False))

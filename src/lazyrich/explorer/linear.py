@@ -15,9 +15,8 @@ from lazyrich.problem import Problem
 from lazyrich.problem.data import DatasetData
 from lazyrich.problem.datasets import load_data
 from lazyrich.problem.spectrum import output_count
-from lazyrich.theory.deep_linear.outputs import read_data_set
 from lazyrich.theory.deep_linear.predict import predict
-from lazyrich.theory.deep_linear.solving import losses_by_output, solve_problem
+from lazyrich.theory.deep_linear.solving import losses_and_accuracies, solve_problem
 from lazyrich.trajectory import Outcome
 from lazyrich.transfer.optimum import Optimum, find_optimum
 
@@ -223,10 +222,7 @@ def curves_of(problem: Problem) -> Curves:
     """
     check_size(problem)
     solution, _ = solve_problem(problem)
-    losses, accuracies = losses_by_output(solution)[0], {}
-    if isinstance(problem.data, DatasetData):
-        held_out_loss, accuracies = read_data_set(solution, problem.data)
-        losses |= held_out_loss
+    losses, accuracies = losses_and_accuracies(solution, problem.data)
 
     def padded(values: np.ndarray) -> np.ndarray:
         return np.concatenate([values, np.full(problem.training.steps - solution.steps, np.nan)])

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lazyrich.problem import DatasetData, Problem
+from lazyrich.problem import Problem
 from lazyrich.problem.data import Data
 from lazyrich.problem.files import Judged
-from lazyrich.theory.deep_linear.outputs import read_data_set
 from lazyrich.theory.deep_linear.quadrature import data_measure
 from lazyrich.theory.deep_linear.solver import Solution
-from lazyrich.theory.deep_linear.solving import losses_by_output, solve_problem
+from lazyrich.theory.deep_linear.solving import losses_and_accuracies, losses_by_output, solve_problem
 from lazyrich.theory.deep_linear.strided_curves import strided_curves
 from lazyrich.transfer.judging import is_error, judged_part
 
@@ -45,11 +44,9 @@ def losses_by_theory(
 
 
 def _read(solution: Solution, data: Data, steps: np.ndarray, loss: Judged) -> np.ndarray:
-    losses, accuracies = {name: values[steps] for name, values in losses_by_output(solution)[0].items()}, {}
-    if isinstance(data, DatasetData) and loss != "train":
-        held_out, accuracies = read_data_set(solution, data, steps, _accuracies_read(loss))
-        losses |= held_out
-    return _judged(losses, accuracies, loss)
+    if loss == "train":  # spares a data set's law of the outputs
+        return _judged(losses_by_output(solution)[0], {}, loss)[steps]
+    return _judged(*losses_and_accuracies(solution, data, steps, _accuracies_read(loss)), loss)
 
 
 def _accuracies_read(loss: Judged) -> list[str]:

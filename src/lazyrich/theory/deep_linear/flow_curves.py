@@ -13,13 +13,14 @@ import psutil
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem
 from lazyrich.problem.spectrum import output_count
-from lazyrich.theory.deep_linear.checks import loss_floor, residual
+from lazyrich.theory.deep_linear.checks import residual
 from lazyrich.theory.deep_linear.flow import FlowSolution, Unsettled, solve_flow
 from lazyrich.theory.deep_linear.flow_limit import flow_limit, grid_length, rule_error
 from lazyrich.theory.deep_linear.limit import Limit
 from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
 from lazyrich.theory.deep_linear.richardson import combined, largest_nearby, largest_relative_error
+from lazyrich.theory.deep_linear.solving import kernels_of, losses_by_output
 
 # Intervals are halved until the loss is this accurate, if no tolerance is asked for.
 _TOLERANCE = 1e-3
@@ -124,11 +125,12 @@ def _fits(problem: Problem, intervals: int) -> bool:
 
 
 def _extrapolated(grids: list[FlowSolution]) -> FlowCurves:
-    losses = _extrapolated_losses([_losses(grid) for grid in grids])
+    every_other = kernels_of(grids[-1], np.arange(0, grids[-1].steps, 2))  # the nodes of the middle grid
+    losses = _extrapolated_losses([losses_by_output(grid)[0] for grid in grids])
     middle, fine = grids[1:]
     kernels = {
         name: combined(kernel, fine_kernel)
-        for (name, kernel), fine_kernel in zip(_kernels(middle, 1).items(), _kernels(fine, 2).values(), strict=True)
+        for (name, kernel), fine_kernel in zip(kernels_of(middle).items(), every_other.values(), strict=True)
     }
     return FlowCurves(
         times=middle.times,
@@ -173,21 +175,6 @@ def _with_samples(curves: FlowCurves, grids: list[FlowSolution], data: DatasetDa
     return dataclasses.replace(curves, losses=losses, accuracies=accuracies)
 
 
-def _losses(grid: FlowSolution) -> dict[str, np.ndarray]:
-    """Losses by output, shape (nodes, outputs)."""
-    limit = grid.limit
-    shape = (limit.steps, limit.outputs)
-    error = np.diag(grid.data.weight_error).reshape(shape)
-    floor = np.array([loss_floor(column) for column in error.T])
-    train, offset = error, np.diag(limit.noise)
-    if grid.data.full_batch:
-        train, offset = np.diag(grid.data.sample_error).reshape(shape), np.zeros(limit.outputs)
-    losses = {"train_loss": np.maximum(train, floor) + offset}
-    if limit.has_test_loss:
-        losses["test_loss"] = np.maximum(error, floor)
-    return losses
-
-
 def _slowest(grid: FlowSolution) -> np.ndarray:
     """Mean of v at the target's least eigenvalue above 0, relative to its start; of the output that has most of it."""
     points, vectors = grid.limit.target_points, grid.limit.target_vectors
@@ -198,19 +185,3 @@ def _slowest(grid: FlowSolution) -> np.ndarray:
     place = int(np.argmin(np.where(present, points, np.inf)))
     output = int(np.argmax(power[place]))
     return grid.data.means[output :: grid.limit.outputs, place] / vectors[place, output]
-
-
-def _kernels(grid: FlowSolution, stride: int) -> dict[str, np.ndarray]:
-    """Kernels over (node, output) of every `stride`-th node, shapes (levels, n, n) or (n, n)."""
-    outputs = grid.limit.outputs
-    rows = (np.arange(0, grid.limit.steps, stride)[:, None] * outputs + np.arange(outputs)).ravel()
-    part = np.ix_(rows, rows)
-    levels = grid.cascade.levels
-    kernels = {
-        "feature_kernel": np.stack([level.cov_hh[part] for level in levels]),
-        "gradient_kernel": np.stack([level.cov_gg[part] for level in levels]),
-        "error_kernel": grid.data.weight_error[part],
-    }
-    if grid.data.full_batch:
-        kernels["sample_error_kernel"] = grid.data.sample_error[part]
-    return kernels

@@ -79,7 +79,7 @@ def predict(
         losses |= held_out_loss
     remains = residual(solution)  # before the kernels are copied: it needs room too
     return Trajectory(
-        data=lay_out(problem, losses, kernels_of(solution, responses), accuracies),
+        data=lay_out(problem, losses, kernels_of(solution, responses=responses), accuracies),
         problem=problem,
         source="theory",
         outcome=Outcome("diverged", solution.steps) if solution.diverged else Outcome(),

@@ -30,8 +30,9 @@ def largest_relative_error(losses: Mapping[str, np.ndarray], on_samples: bool) -
     `on_samples`: whether the training loss is that of a finite training set.
     """
     faint = {"test_loss": _FAINT, "train_loss": _FAINT_ON_SAMPLES if on_samples else _FAINT}
-    return max(
-        float(np.max(losses[f"{name}_error"] / np.maximum(losses[name], part * losses[name][0])))
+    worst = [
+        np.max(losses[f"{name}_error"] / np.maximum(losses[name], part * losses[name][0]))
         for name, part in faint.items()
         if name in losses
-    )
+    ]
+    return float(np.max(worst))  # NaN if one of them is, unlike max()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import psutil
 
 from lazyrich.errors import LazyrichError
 from lazyrich.problem import DatasetData, Problem
+from lazyrich.problem.data import Data
 from lazyrich.theory.deep_linear.checks import loss_floor, quadrature_error
+from lazyrich.theory.deep_linear.flow import FlowSolution
 from lazyrich.theory.deep_linear.limit import take_limit
-from lazyrich.theory.deep_linear.outputs import law_memory
+from lazyrich.theory.deep_linear.outputs import law_memory, read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure
 from lazyrich.theory.deep_linear.solver import Solution, required_memory, solve
 from lazyrich.theory.deep_linear.strides import Strides
@@ -55,7 +58,7 @@ def solve_problem(
         limit = finer
 
 
-def losses_by_output(solution: Solution) -> tuple[dict[str, np.ndarray], int]:
+def losses_by_output(solution: Solution | FlowSolution) -> tuple[dict[str, np.ndarray], int]:
     """Losses by output, shape (steps, outputs), and at how many steps one of them is rounding error."""
     limit = solution.limit
     shape = (solution.steps, limit.outputs)
@@ -74,21 +77,45 @@ def losses_by_output(solution: Solution) -> tuple[dict[str, np.ndarray], int]:
     return {name: np.repeat(values, limit.copies, axis=1) for name, values in losses.items()}, at_floor
 
 
-def kernels_of(solution: Solution, responses: bool = False) -> dict[str, np.ndarray]:
-    """Kernels over (step, output), shapes (levels, n, n) or (n, n)."""
+def losses_and_accuracies(
+    solution: Solution,
+    data: Data,
+    kept: np.ndarray | None = None,
+    accuracies_on: Sequence[str] = ("train", "test"),
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Losses by output, that of a data set's held-out part included, and its accuracies, at the steps `kept` or at all.
+
+    See :func:`lazyrich.theory.deep_linear.outputs.read_data_set`.
+    """
+    losses, accuracies = losses_by_output(solution)[0], {}
+    if kept is not None:
+        losses = {name: values[kept] for name, values in losses.items()}
+    if isinstance(data, DatasetData):
+        held_out, accuracies = read_data_set(solution, data, kept, accuracies_on)
+        losses |= held_out
+    return losses, accuracies
+
+
+def kernels_of(
+    solution: Solution | FlowSolution, kept: np.ndarray | None = None, responses: bool = False
+) -> dict[str, np.ndarray]:
+    """Kernels over (step, output) of the steps or nodes `kept`, or of all; shapes (levels, n, n) or (n, n)."""
     limit, levels = solution.limit, solution.cascade.levels
-    size = solution.steps * limit.outputs
+    part: Any = (slice(solution.steps * limit.outputs),) * 2
+    if kept is not None:
+        rows = (kept[:, None] * limit.outputs + np.arange(limit.outputs)).ravel()
+        part = np.ix_(rows, rows)
     kernels = {
-        "feature_kernel": np.stack([level.cov_hh[:size, :size] for level in levels]),
-        "gradient_kernel": np.stack([level.cov_gg[:size, :size] for level in levels]),
-        "error_kernel": solution.data.weight_error[:size, :size],
+        "feature_kernel": np.stack([level.cov_hh[part] for level in levels]),
+        "gradient_kernel": np.stack([level.cov_gg[part] for level in levels]),
+        "error_kernel": solution.data.weight_error[part],
     }
     if solution.data.full_batch:
-        kernels["sample_error_kernel"] = solution.data.sample_error[:size, :size]
+        kernels["sample_error_kernel"] = solution.data.sample_error[part]
     if responses:
         richness = math.sqrt(limit.richness_squared)
-        kernels["feature_response"] = richness * np.stack([level.dh_db[:size, :size] for level in levels])
-        kernels["gradient_response"] = richness * np.stack([level.dg_da[:size, :size] for level in levels])
+        kernels["feature_response"] = richness * np.stack([level.dh_db[part] for level in levels])
+        kernels["gradient_response"] = richness * np.stack([level.dg_da[part] for level in levels])
     if limit.copies > 1:
         kernels = {name: np.kron(values, np.eye(limit.copies)) for name, values in kernels.items()}
     return kernels

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lazyrich.problem import DatasetData, Problem
-from lazyrich.problem.data import Data
+from lazyrich.problem import Problem
 from lazyrich.problem.spectrum import input_dimension
 from lazyrich.problem.training import schedule_factors
 from lazyrich.theory.deep_linear.checks import residual
-from lazyrich.theory.deep_linear.outputs import read_data_set
 from lazyrich.theory.deep_linear.quadrature import DataMeasure, data_measure
 from lazyrich.theory.deep_linear.richardson import largest_nearby, largest_relative_error
 from lazyrich.theory.deep_linear.solver import Solution
-from lazyrich.theory.deep_linear.solving import kernels_of, losses_by_output, solve_problem
+from lazyrich.theory.deep_linear.solving import kernels_of, losses_and_accuracies, solve_problem
 from lazyrich.theory.deep_linear.strides import Strides, initial_edge, stride_ends
 
 # Measured: strides that grow by a part g of the steps before them leave an error of about this times g^2.
@@ -85,6 +83,7 @@ def strided_curves(
     if tolerance is None or not smooth or training.momentum > 0 or training.steps > _MOST_STEPS:
         return None
     factors = schedule_factors(training.schedule, training.steps, training.warmup or 0)
+    factors /= factors.max()
     if training.warmup is not None and training.warmup < training.steps:
         at = (*at, training.warmup)  # where the rate has a kink a stride ends
     measure = measure or data_measure(problem.data)
@@ -92,10 +91,10 @@ def strided_curves(
     growth, allowed = min(_LONGEST_GROWTH, math.sqrt(tolerance / _ERROR)), _ALLOWED
     while True:
         ends = stride_ends(training.steps, growth, at)
-        whole, halves = (Strides(ends, allowed * edge, parts, factors / factors.max()) for parts in (1, 2))
+        whole, halves = (Strides(ends, allowed * edge, parts, factors) for parts in (1, 2))
         if not allowed * edge <= _STEEPEST or whole.nodes + halves.nodes > _WORTH_WHILE * training.steps:
             return None
-        pair = [_solve(problem, strides, measure, progress) for strides in (whole, halves)]
+        pair = [_Solved(strides, *solve_problem(problem, progress, measure, strides)) for strides in (whole, halves)]
         if any(each.solution.diverged for each in pair):
             allowed *= 2
             continue
@@ -112,40 +111,15 @@ def strided_curves(
 class _Solved:
     """A solution in strides, and its quadrature's error."""
 
-    solution: Solution
     strides: Strides
+    solution: Solution
     quadrature_error: float
-
-    def losses(self, data: Data, accuracies_on: Sequence[str]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Losses and accuracies at the ends of strides or of their halves."""
-        kept, accuracies = self.strides.kept, {}
-        losses = {name: values[kept] for name, values in losses_by_output(self.solution)[0].items()}
-        if isinstance(data, DatasetData):
-            held_out, accuracies = read_data_set(self.solution, data, kept, accuracies_on)
-            losses |= held_out
-        return losses, accuracies
-
-    def kernels(self) -> dict[str, np.ndarray]:
-        """Kernels there, over (step, output)."""
-        rows = _rows(self.strides.kept, self.solution.limit.outputs * self.solution.limit.copies)
-        return {name: values[..., rows[:, None], rows] for name, values in kernels_of(self.solution).items()}
-
-
-def _rows(places: np.ndarray, outputs: int) -> np.ndarray:
-    return (places[:, None] * outputs + np.arange(outputs)).ravel()
-
-
-def _solve(
-    problem: Problem, strides: Strides, measure: DataMeasure, progress: Callable[[int, int], object] | None
-) -> _Solved:
-    solution, error = solve_problem(problem, progress, measure, strides)
-    return _Solved(solution, strides, error)
 
 
 def _curves(problem: Problem, whole: _Solved, halves: _Solved, accuracies_on: Sequence[str]) -> StridedCurves:
     """Extrapolated values where strides end, and with the extrapolation of their neighbours where halves do."""
     (coarse, coarse_accuracies), (fine, fine_accuracies) = (
-        each.losses(problem.data, accuracies_on) for each in (whole, halves)
+        losses_and_accuracies(each.solution, problem.data, each.strides.kept, accuracies_on) for each in (whole, halves)
     )
     ends, steps = whole.strides.steps, halves.strides.steps
     between, shared = _between(ends, steps), np.isin(steps, ends)
@@ -158,11 +132,11 @@ def _curves(problem: Problem, whole: _Solved, halves: _Solved, accuracies_on: Se
         name: (values + between @ (values[shared] - coarse_accuracies[name]) / 3).clip(0.0, 1.0)
         for name, values in fine_accuracies.items()
     }
-    limit, coarse_kernels, kernels = halves.solution.limit, whole.kernels(), {}
-    outputs = limit.outputs * limit.copies
-    rows, of_rows = _rows(np.flatnonzero(shared), outputs), np.kron(between, np.eye(outputs))
-    for name, values in halves.kernels().items():
-        change = (values[..., rows[:, None], rows] - coarse_kernels[name]) / 3
+    outputs, kernels = fine["train_loss"].shape[1], {}
+    rows, of_rows = np.repeat(shared, outputs), np.kron(between, np.eye(outputs))
+    coarse_kernels, fine_kernels = (kernels_of(each.solution, each.strides.kept) for each in (whole, halves))
+    for name, values in fine_kernels.items():
+        change = (values[..., rows, :][..., rows] - coarse_kernels[name]) / 3
         kernels[name] = values + of_rows @ change @ of_rows.T
     return StridedCurves(
         steps=steps,

@@ -71,6 +71,12 @@ class Strides:
         """The nodes at which parts end."""
         return np.cumsum([0, *(len(piece) for piece in self.pieces)])
 
+    @cached_property
+    def _factors_at_nodes(self) -> np.ndarray:
+        """The rate at every node, in units of the largest: row sums are the steps that a stage has done."""
+        done = [step + piece.sum(axis=1) for step, piece in zip(self.steps[:-1], self.pieces, strict=True)]
+        return np.interp(np.concatenate([[0.0], *done]), np.arange(len(self.factors)), self.factors)
+
     def memory(self, rate: float, weight_decay: float) -> Memory:
         """Coefficients of gradient descent with decay, as :func:`~.optimizer.optimizer_memory` gives them for steps.
 
@@ -81,11 +87,10 @@ class Strides:
         weight_decay : float
         """
         decay, gain = np.ones(self.nodes), np.zeros((self.nodes, self.nodes))
-        start, step = 0, 0.0
+        start = 0
         for piece in self.pieces:
-            passed = piece.sum(axis=1)  # steps from the start of the stride to the end of every stage
-            at = np.interp(step + np.append(0.0, passed[:-1]), range(len(self.factors)), self.factors)
-            weights, stop, step = rate * piece * at, start + len(piece), step + passed[-1]
+            stop = start + len(piece)
+            weights = rate * piece * self._factors_at_nodes[start:stop]
             gain[start + 1 : stop + 1], decay[start + 1 : stop + 1] = gain[start], decay[start]
             gain[start + 1 : stop + 1, start:stop] += weights
             if weight_decay > 0:
